@@ -1,0 +1,1 @@
+"""What executes a model: one module per framework, all with the interface of ``engine.Engine``."""

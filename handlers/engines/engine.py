@@ -1,0 +1,77 @@
+"""The interface of all engines, and the one place that chooses an engine for a model.
+
+An engine belongs to the thread that loaded it: MIOpen handles, streams and captured graphs are per thread, and
+PyTorch's own convolution caches are keyed by them. So all methods are called from one thread only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from handlers.handler import Tensors
+from handlers.shapes import Shape
+from handlers.spec import ModelSpec, TensorSpec
+
+
+class Engine(ABC):
+    """Runs one model. ``options`` come from the stores' phase settings (see ``warmup.stores.store.Settings``)."""
+
+    def __init__(self, spec: ModelSpec, folder: Path, options: Mapping[str, str]) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.options = options
+
+    @abstractmethod
+    def load(self) -> None:
+        """Reads the model; raises ModelError with the reason where it cannot run here as its description demands."""
+
+    @abstractmethod
+    def warm(self, shape: Shape) -> None:
+        """Makes ``shape`` as fast as it will get: compiles or captures what it needs and runs it once."""
+
+    @abstractmethod
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
+        """Executes one batch; inputs and outputs are contiguous arrays on the host, bf16 as 16-bit words."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs' names, dtypes and dims (axis names where they vary); known after ``load``."""
+
+    def close(self) -> None:  # noqa: B027  an engine that holds nothing need not override it
+        """Gives back what the engine holds; the engine is of no use afterwards."""
+
+
+def open_engine(spec: ModelSpec, folder: Path, options: Mapping[str, str]) -> Engine:
+    """The engine that ``spec`` asks for, not yet loaded. Frameworks are imported here, and only the one in use."""
+    if spec.engine.kind == "onnx":
+        from handlers.engines.onnx import OnnxEngine
+
+        return OnnxEngine(spec, folder, options)
+    if spec.engine.kind == "torch":
+        from handlers.engines.torch import TorchEngine
+
+        return TorchEngine(spec, folder, options)
+    from handlers.engines.python import PythonEngine
+
+    return PythonEngine(spec, folder, options)
+
+
+def example(shape: Shape, seed: int = 0) -> Tensors:
+    """Deterministic inputs of a shape: uniform in [0, 1) for floats, small integers else. bf16 as 16-bit words."""
+    generator = np.random.default_rng(seed)
+    tensors: Tensors = {}
+    for tensor in shape:
+        if tensor.dtype == "bf16":
+            words = generator.random(tensor.dims, dtype=np.float32).view(np.uint32) >> 16
+            tensors[tensor.name] = words.astype(np.uint16)
+        elif tensor.dtype == "bool":
+            tensors[tensor.name] = generator.integers(0, 2, tensor.dims).astype(bool)
+        elif tensor.dtype.startswith("fp"):
+            tensors[tensor.name] = generator.random(tensor.dims, dtype=np.float32).astype(tensor.numpy_dtype)
+        else:
+            tensors[tensor.name] = generator.integers(0, 8, tensor.dims).astype(tensor.numpy_dtype)
+    return tensors

@@ -1,0 +1,234 @@
+"""A model's description, ``model.yaml``: what it is, what runs it, which shapes it may be asked for, and its limits.
+
+Every key is checked; an unknown key or a bad value is an error that names the file, the key and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from handlers.errors import ModelError
+from handlers.shapes import Shape, TensorShape, dtype_name
+
+BATCH = "batch"  # the axis along which the server may join requests
+
+
+def _short_dtype(name: str) -> str:
+    return dtype_name(name)
+
+
+Dtype = Annotated[str, AfterValidator(_short_dtype)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Axis = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+Size = Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorSpec(_Strict):
+    """One input or output: dims are sizes or names of axes (``[batch, 3, height, width]``)."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.\-/]*$")]
+    dtype: Dtype
+    dims: tuple[Size | Axis, ...]
+
+    def shape(self, sizes: dict[str, int]) -> TensorShape:
+        """The concrete shape where every axis has its size; raises KeyError on an axis without one."""
+        return TensorShape(self.name, tuple(d if isinstance(d, int) else sizes[d] for d in self.dims), self.dtype)
+
+    def sizes(self, dims: tuple[int, ...]) -> dict[str, int] | None:
+        """The axis sizes that turn this description into ``dims``, or None where they do not fit."""
+        if len(dims) != len(self.dims):
+            return None
+        found: dict[str, int] = {}
+        for mine, theirs in zip(self.dims, dims, strict=True):
+            if isinstance(mine, int):
+                if mine != theirs:
+                    return None
+            elif found.setdefault(mine, theirs) != theirs:
+                return None
+        return found
+
+
+class EngineSpec(_Strict):
+    """What executes the model.
+
+    ``source`` is a path relative to the model's folder, or ``package:NAME/PATH`` for a file that an installed package
+    ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
+    ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
+    """
+
+    kind: Literal["torch", "onnx", "python"]
+    source: str
+    weights: str | None = None
+    arguments: dict[str, int | float | str | bool] = {}
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    execution: Literal["eager", "compile", "graph"] = "eager"
+    channels_last: bool = False
+    providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
+    options: dict[str, dict[str, str]] = {}
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+
+    @field_validator("source", "weights")
+    @classmethod
+    def _never_a_pickle(cls, value: str | None) -> str | None:
+        if value is not None and Path(value).suffix in {".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt"}:
+            raise ValueError(f"{value!r} may hold a pickle; use .pt2, .ts, .onnx or safetensors weights")
+        return value
+
+
+class AxisRange(_Strict):
+    """Sizes from ``from`` to ``to`` inclusive in steps of ``step``."""
+
+    start: Size = Field(alias="from")
+    stop: Size = Field(alias="to")
+    step: Size
+
+    @model_validator(mode="after")
+    def _ordered(self) -> AxisRange:
+        if self.stop < self.start:
+            raise ValueError(f"'to' ({self.stop}) is below 'from' ({self.start})")
+        return self
+
+    def values(self) -> tuple[int, ...]:
+        return tuple(range(self.start, self.stop + 1, self.step))
+
+
+class WeightedShape(_Strict):
+    """One shape of an explicit list, with the share of traffic that is expected to ask for it."""
+
+    shape: str
+    weight: Annotated[float, Field(gt=0)] = 1.0
+
+    @field_validator("shape")
+    @classmethod
+    def _canonical(cls, value: str) -> str:
+        return Shape.parse(value).text
+
+
+class ShapesSpec(_Strict):
+    """The shapes of the plan, from exactly one of ``grid``, ``list`` and ``learned``.
+
+    ``grid`` maps every axis to its sizes and takes their product; ``weights`` gives sizes of an axis a relative
+    frequency (1 where absent). ``learned`` is a JSON file, relative to the model's folder, of shape text to count.
+    ``pad`` names the axes along which an input may be padded up to a planned size.
+    """
+
+    grid: dict[Axis, tuple[Size, ...] | AxisRange] | None = None
+    list: tuple[WeightedShape, ...] | None = None
+    learned: str | None = None
+    pad: tuple[Axis, ...] = ()
+    weights: dict[Axis, dict[int, Annotated[float, Field(gt=0)]]] = {}
+
+    @field_validator("list", mode="before")
+    @classmethod
+    def _plain_texts(cls, value: object) -> object:
+        if isinstance(value, (list, tuple)):
+            return [{"shape": item} if isinstance(item, str) else item for item in value]
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ShapesSpec:
+        given = [name for name in ("grid", "list", "learned") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of grid, list, learned is needed, found {', '.join(given) or 'none'}")
+        return self
+
+
+class BatchingSpec(_Strict):
+    """How long a request may wait for company (``max_delay_ms``) and how many may wait (``queue``)."""
+
+    max_delay_ms: Annotated[float, Field(ge=0, le=10_000)] = 2.0
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+
+
+class LimitsSpec(_Strict):
+    """The largest request body in bytes, and the longest a request may take in seconds."""
+
+    request_bytes: Annotated[int, Field(ge=1, le=1 << 34)] = 16 << 20
+    timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+
+
+class ModelSpec(_Strict):
+    """The whole ``model.yaml``."""
+
+    name: Name
+    version: Name = "1"
+    handler: str = "tensors"
+    engine: EngineSpec
+    inputs: tuple[TensorSpec, ...] = Field(min_length=1)
+    outputs: tuple[TensorSpec, ...] = ()
+    shapes: ShapesSpec
+    cold: Literal["pad", "run", "reject"] = "run"
+    batching: BatchingSpec = BatchingSpec()
+    limits: LimitsSpec = LimitsSpec()
+    ready_coverage: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _axes_known(self) -> ModelSpec:
+        axes = {dim for tensor in self.inputs for dim in tensor.dims if isinstance(dim, str)}
+        for key, named in (
+            ("shapes.grid", set(self.shapes.grid or {})),
+            ("shapes.pad", set(self.shapes.pad)),
+            ("shapes.weights", set(self.shapes.weights)),
+        ):
+            if named - axes:
+                raise ValueError(f"{key} names {sorted(named - axes)}, but the inputs have the axes {sorted(axes)}")
+        if self.shapes.grid is not None and axes - set(self.shapes.grid):
+            raise ValueError(f"shapes.grid gives no sizes for {sorted(axes - set(self.shapes.grid))}")
+        if self.cold == "pad" and not self.shapes.pad:
+            raise ValueError("cold: pad needs shapes.pad, the axes along which padding is safe")
+        return self
+
+    @property
+    def batched(self) -> bool:
+        """Whether requests may be joined: every input's first axis is ``batch``."""
+        return all(tensor.dims[:1] == (BATCH,) for tensor in self.inputs)
+
+
+def load_spec(folder: Path) -> ModelSpec:
+    """Reads ``folder/model.yaml``; raises ModelError naming the file and every key that is wrong."""
+    path = folder / "model.yaml"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ModelError(f"{path}: expected a mapping at the top, found {type(document).__name__}")
+    try:
+        return ModelSpec.model_validate(document)
+    except ValidationError as error:
+        raise ModelError("\n".join(_describe(path, document, problem) for problem in error.errors())) from error
+
+
+def _describe(path: Path, document: dict[str, Any], problem: Mapping[str, Any]) -> str:
+    key = ".".join(map(str, problem["loc"])) or "(top)"
+    line = f"{path}: {key}: {problem['msg'].removeprefix('Value error, ')}"
+    if problem["type"] == "extra_forbidden":
+        line = f"{path}: {key}: unknown key; allowed here: {', '.join(_allowed(problem['loc']))}"
+    elif not isinstance(problem.get("input"), (dict, list)):
+        line += f" (found {problem.get('input')!r})"
+    return line
+
+
+def _allowed(location: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = ModelSpec
+    for part in location[:-1]:
+        field = model.model_fields.get(str(part))
+        annotation = field.annotation if field else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+        elif part in ("inputs", "outputs"):
+            model = TensorSpec
+        elif part == "list":
+            model = WeightedShape
+    return sorted(field.alias or name for name, field in model.model_fields.items())
