@@ -1,0 +1,1 @@
+"""MIOpen's tuning databases and the convolution problems that they are about; nothing here needs MIOpen or a GPU."""
