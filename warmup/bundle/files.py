@@ -1,0 +1,165 @@
+"""The files of a bundle on a local disk: their names, their digests, and copies checked while they are made.
+
+Nothing here follows a symbolic link or opens anything but a regular file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+STORES = "stores"
+CHUNK = 1 << 20  # bytes read at a time
+
+
+class BundleError(Exception):
+    """A bundle that could not be made, read or written."""
+
+
+class BundleRefused(BundleError):
+    """A bundle that was checked and does not hold: damage, a lie, or no reason to trust it."""
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """SHA-256 of a file as lowercase hex digits, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+def walk(root: Path) -> dict[str, int]:
+    """The size in bytes of every file under ``root`` by its relative POSIX path, sorted.
+
+    Raises BundleRefused on anything that is neither a directory nor a regular file, and on names that are not UTF-8.
+    """
+    found: dict[str, int] = {}
+    pending = [root]
+    try:
+        while pending:
+            directory = pending.pop()
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    path = Path(entry.path)
+                    name = path.relative_to(root).as_posix()
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISDIR(mode):
+                        pending.append(path)
+                    elif stat.S_ISREG(mode):
+                        found[_utf8(root, name)] = entry.stat(follow_symlinks=False).st_size
+                    else:
+                        raise BundleRefused(f"{root}: {name!r} is a {kind(mode)}; a bundle holds regular files only")
+    except OSError as error:
+        raise BundleError(f"{error.filename or root}: {error.strerror}") from error
+    return dict(sorted(found.items()))
+
+
+def _utf8(root: Path, name: str) -> str:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BundleRefused(f"{root}: the file name {name!r} is not UTF-8") from error
+    return name
+
+
+def kind(mode: int) -> str:
+    """What a file mode stands for, in words."""
+    kinds = {
+        stat.S_IFLNK: "symbolic link",
+        stat.S_IFIFO: "named pipe",
+        stat.S_IFSOCK: "socket",
+        stat.S_IFCHR: "character device",
+        stat.S_IFBLK: "block device",
+        stat.S_IFDIR: "directory",
+    }
+    return kinds.get(stat.S_IFMT(mode), "special file")
+
+
+@contextlib.contextmanager
+def regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file open for reading; raises BundleRefused on a link, a device or a pipe, and never waits for one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise BundleRefused(f"{path} is a symbolic link; a bundle holds regular files only") from error
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise BundleRefused(f"{path} is a {kind(mode)}; a bundle holds regular files only")
+        yield file
+
+
+def digest(path: Path) -> FileDigest:
+    """The digest of a regular file."""
+    hasher, size = hashlib.sha256(), 0
+    with regular(path) as file:
+        while block := file.read(CHUNK):
+            hasher.update(block)
+            size += len(block)
+    return FileDigest(hasher.hexdigest(), size)
+
+
+def copy(source: BinaryIO, target: BinaryIO | None, expected: FileDigest, name: str) -> None:
+    """Copies exactly the expected bytes, or only reads them where ``target`` is None.
+
+    Raises BundleRefused, naming the file, where the source is shorter, longer or different. At most one byte more than
+    expected is read, so that a source without end costs nothing.
+    """
+    hasher, left = hashlib.sha256(), expected.size
+    while left:
+        block = source.read(min(CHUNK, left))
+        if not block:
+            raise BundleRefused(f"{name}: {expected.size} bytes expected, {expected.size - left} found")
+        hasher.update(block)
+        if target is not None:
+            target.write(block)
+        left -= len(block)
+    if source.read(1):
+        raise BundleRefused(f"{name}: {expected.size} bytes expected, more found")
+    if hasher.hexdigest() != expected.sha256:
+        raise BundleRefused(f"{name}: sha256 {expected.sha256} expected, {hasher.hexdigest()} found")
+
+
+@contextlib.contextmanager
+def created(path: Path) -> Iterator[BinaryIO]:
+    """A new file of this user alone (0600), written through to the disk at the end; its directory (0700) is made."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Writes a directory's own entries through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Puts ``data`` at ``path`` atomically: readers see the old content or the new, and so does a crash."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.unlink(missing_ok=True)
+    try:
+        with created(beside) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
