@@ -1,0 +1,262 @@
+"""Runs PyTorch models: ``torch.export`` programs, TorchScript, or a class with safetensors or random weights.
+
+``eager`` calls the module as it is. ``compile`` gives every warmed shape a compiled callable of its own, so that
+neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from handlers.engines.engine import Engine, example
+from handlers.errors import InvalidInput, ModelError
+from handlers.handler import Tensors
+from handlers.shapes import Shape
+from handlers.sources import RANDOM, class_source, load_class, resolve
+from handlers.spec import ModelSpec, TensorSpec
+
+DTYPES: dict[str, torch.dtype] = {
+    "bool": torch.bool,
+    "uint8": torch.uint8,
+    "uint16": torch.uint16,
+    "uint32": torch.uint32,
+    "uint64": torch.uint64,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+}
+Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
+Forward = Callable[..., tuple[torch.Tensor, ...]]
+
+
+class TorchEngine(Engine):
+    """Runs one PyTorch model on one device; the engine's option ``torch.device`` overrides the choice of device."""
+
+    def load(self) -> None:
+        engine = self.spec.engine
+        if not self.spec.outputs:
+            raise ModelError(f"{self.spec.name}: outputs: a torch model must name its outputs, with dtype and dims")
+        if engine.execution == "graph":
+            raise ModelError(f"{self.spec.name}: engine.execution: graph is not available here; use eager or compile")
+        if engine.execution == "compile" and engine.source.endswith(".ts"):
+            raise ModelError(
+                f"{self.spec.name}: engine.execution: TorchScript runs eagerly only; export a .pt2 to compile"
+            )
+        if engine.threads:
+            torch.set_num_threads(engine.threads)
+        self.device = choose_device(self.options.get("torch.device", "auto"))
+        self._names = tuple(tensor.name for tensor in self.spec.inputs)
+        self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
+        self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
+        self._compiled: dict[Key, Forward] = {}
+        self._known: set[Key] = set()
+
+    def warm(self, shape: Shape) -> None:
+        inputs = example(shape)
+        key = self._key(inputs)
+        if self.spec.engine.execution == "compile" and key not in self._compiled:
+            # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
+            own = with_own_code(self._forward, f"forward_{len(self._compiled)}")
+            self._compiled[key] = torch.compile(own, dynamic=False, fullgraph=True)
+        try:
+            self.run(inputs)
+        except Exception:
+            self._compiled.pop(key, None)
+            raise
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
+        key = self._key(inputs)
+        function = self._compiled.get(key, self._forward)
+        try:
+            with torch.inference_mode():
+                tensors = [
+                    to_tensor(inputs[name], dtype).to(self.device, non_blocking=True)
+                    for name, dtype in zip(self._names, self._dtypes, strict=True)
+                ]
+                results = [to_array(tensor) for tensor in function(*tensors)]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if key in self._known or key in self._compiled:
+                raise
+            raise InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}") from error
+        if key not in self._known and len(self._known) < 4096:
+            self._known.add(key)
+        return {tensor.name: array for tensor, array in zip(self.spec.outputs, results, strict=True)}
+
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.spec.outputs
+
+    def close(self) -> None:
+        self._compiled.clear()
+        del self._forward
+
+    def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
+        return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device for ``auto`` (an accelerator where there is one, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``.
+
+    AMD's build of PyTorch calls its devices ``cuda`` too. Raises ModelError where the device is not there.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise ModelError(f"torch.device: {wanted!r} is not auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(
+            f"torch.device: {wanted!r} asked for, but PyTorch sees {torch.cuda.device_count()} accelerators"
+        )
+    return device
+
+
+def build_module(spec: ModelSpec, folder: Path) -> nn.Module:
+    """The model on the CPU, in evaluation mode, in its precision and memory format; nothing is run.
+
+    Raises ModelError on a source or weights that cannot be read, or that do not fit each other.
+    """
+    engine = spec.engine
+    if class_source(engine.source):
+        module = _from_class(spec, folder)
+    elif engine.source.endswith(".pt2"):
+        path = resolve(engine.source, folder)
+        try:
+            module = torch.export.load(path).module()
+        except Exception as error:  # a damaged archive fails in many ways, all of which mean the same to the caller
+            raise ModelError(f"{path}: not a torch.export program: {_first_line(error)}") from error
+    elif engine.source.endswith(".ts"):
+        path = resolve(engine.source, folder)
+        try:
+            module = torch.jit.load(path, map_location="cpu").eval()
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(f"{path}: not TorchScript: {_first_line(error)}") from error
+    else:
+        raise ModelError(f"{spec.name}: engine.source: {engine.source!r} is not .pt2, .ts or MODULE.py:CLASS")
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    module = module.to(DTYPES[engine.precision])
+    return module.to(memory_format=torch.channels_last) if engine.channels_last else module  # type: ignore[call-overload]
+
+
+def forward(module: nn.Module, spec: ModelSpec) -> Forward:
+    """A function from the declared inputs, in order, to the declared outputs, in order.
+
+    Floating inputs are cast to the engine's precision and outputs to their declared dtypes, inside the function, so
+    that a compiler can fuse the casts.
+    """
+    precision = DTYPES[spec.engine.precision]
+    channels_last = spec.engine.channels_last
+    names = tuple(tensor.name for tensor in spec.outputs)
+    dtypes = tuple(DTYPES[tensor.dtype] for tensor in spec.outputs)
+
+    def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        prepared = []
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                tensor = tensor.to(precision)
+            if channels_last and tensor.dim() == 4:
+                tensor = tensor.contiguous(memory_format=torch.channels_last)
+            prepared.append(tensor)
+        result = module(*prepared)
+        if isinstance(result, torch.Tensor):
+            result = (result,)
+        elif isinstance(result, Mapping):
+            result = tuple(result[name] for name in names)
+        if len(result) != len(dtypes):
+            raise ModelError(f"the model gives {len(result)} outputs, model.yaml declares {len(dtypes)}")
+        return tuple(tensor.to(dtype).contiguous() for tensor, dtype in zip(result, dtypes))  # noqa: B905  dynamo
+
+    return forward
+
+
+def with_own_code(function: Forward, name: str) -> Forward:
+    """The same function with a code object of its own: dynamo keeps compiled entries, and counts them, per code."""
+    assert isinstance(function, types.FunctionType)
+    code = function.__code__.replace(co_name=name)
+    return types.FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
+
+
+def to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """A tensor over the array's own memory where that is possible; ``dtype`` tells bf16 words from uint16."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if dtype == "bf16":
+        array = array.view(np.int16)
+    if array.flags.writeable:
+        tensor = torch.from_numpy(array)
+    else:
+        try:
+            tensor = torch.from_dlpack(array)  # from_numpy would warn of a read-only request body
+        except (BufferError, RuntimeError, TypeError):  # NumPy and PyTorch that cannot exchange read-only memory
+            tensor = torch.from_numpy(array.copy())
+    return tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor on the host, over its own memory where it is there already; bf16 as 16-bit words."""
+    tensor = tensor.cpu()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    return tensor.numpy()
+
+
+def _from_class(spec: ModelSpec, folder: Path) -> nn.Module:
+    engine = spec.engine
+    found = load_class(folder, engine.source)
+    if not issubclass(found, nn.Module):
+        raise ModelError(f"{spec.name}: engine.source: {engine.source} is not a torch.nn.Module")
+    weights = engine.weights
+    if weights is None:
+        raise ModelError(
+            f"{spec.name}: engine.weights: needed with {engine.source}: a .safetensors file or random:SEED"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_seed(spec, weights) if weights.startswith(RANDOM) else 0)
+        try:
+            module = found(**engine.arguments)
+        except TypeError as error:
+            raise ModelError(f"{spec.name}: engine.arguments: {error}") from error
+    if not weights.startswith(RANDOM):
+        _load_weights(module, resolve(weights, folder))
+    return module.eval()
+
+
+def _seed(spec: ModelSpec, weights: str) -> int:
+    seed = weights.removeprefix(RANDOM)
+    if not seed.isdecimal():
+        raise ModelError(f"{spec.name}: engine.weights: {weights!r} is not random:SEED with a whole number")
+    return int(seed)
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        module.load_state_dict(load_file(path), strict=True)
+    except SafetensorError as error:
+        raise ModelError(f"{path}: not safetensors: {error}") from error
+    except RuntimeError as error:
+        raise ModelError(f"{path}: weights do not fit {type(module).__name__}: {error}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _text(inputs: Mapping[str, np.ndarray]) -> str:
+    return ",".join(f"{name}={'x'.join(map(str, array.shape))}" for name, array in inputs.items())
