@@ -6,53 +6,16 @@ Source of the grammar: MIOpen ``src/conv/problem_description.cpp`` (``Serialize`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from warmup.miopen.keys import ProblemError, parse_key
 from warmup.miopen.layouts import DEFAULT, joint_layouts, packed_strides
 
 Direction = Literal["F", "B", "W"]
 DIRECTIONS: tuple[Direction, ...] = ("F", "B", "W")
-# MIOpen's names of dtypes (``GetDataTypeName``); FP8 and BF8 are the 8-bit floats.
-DTYPES = ("FP32", "FP16", "BF16", "INT8", "INT32", "INT64", "FP64", "FP8", "BF8")
-
-_N = r"(0|[1-9]\d*)"
-_TYPE = "|".join(DTYPES)
-_LAYOUT = r"[A-Z]{4,5}c?"
-
-
-def _key_pattern(spatial: int) -> re.Pattern[str]:
-    dashed, crossed = "-".join([_N] * spatial), "x".join([_N] * spatial)
-    return re.compile(
-        f"{_N}-{dashed}-{crossed}-{_N}-{dashed}-{_N}-{crossed}-{crossed}-{crossed}-{_N}"
-        f"-({_LAYOUT})(?:-({_LAYOUT})-({_LAYOUT}))?-({_TYPE})(?:({_TYPE})({_TYPE}))?-([FBW])"
-        f"(?:_g{_N})?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
-    )
-
-
-_KEYS = {2: _key_pattern(2), 3: _key_pattern(3)}
-_FIELDS = (
-    "in channels",
-    "in spatial",
-    "filter",
-    "out channels",
-    "out spatial",
-    "batch",
-    "pad",
-    "stride",
-    "dilation",
-    "bias",
-    "layout",
-    "dtype",
-    "direction",
-)
-
-
-class ProblemError(ValueError):
-    """A text or dims that are no convolution problem; the message names the field and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +47,7 @@ class ConvProblem:
 
     def __post_init__(self) -> None:
         rank = len(self.in_spatial)
-        if rank not in _KEYS:
+        if rank not in (2, 3):
             raise ProblemError(f"a convolution has 2 or 3 spatial dims, not {rank}")
         spatial = (self.out_spatial, self.filter, self.pad, self.stride, self.dilation)
         if any(len(values) != rank for values in spatial):
@@ -123,7 +86,7 @@ class ConvProblem:
         ``layouts``. Raises ProblemError where the channels do not fit.
         """
         rank = len(x) - 2
-        if rank not in _KEYS or len(w) != len(x):
+        if rank not in (2, 3) or len(w) != len(x):
             raise ProblemError(f"x and w need 4 or 5 dims each, got {tuple(x)} and {tuple(w)}")
         channels = (w[0], w[1] * groups) if transposed else (w[1] * groups, w[0])
         if x[1] != channels[0]:
@@ -229,14 +192,7 @@ class ConvProblem:
         A key does not tell a transposed convolution from the plain one whose backward pass it is, so the result is
         never transposed: equal work under an equal key.
         """
-        for rank, pattern in _KEYS.items():
-            match = pattern.fullmatch(key)
-            if match:
-                return cls._from_groups(match.groups(), rank, key)
-        raise ProblemError(_diagnosis(key))
-
-    @classmethod
-    def _from_groups(cls, groups: tuple[str | None, ...], rank: int, key: str) -> ConvProblem:
+        rank, groups = parse_key(key)
         numbers = [int(text or 1) for text in (*groups[: 6 * rank + 4], groups[-4])]
         blocks = [tuple(numbers[at : at + rank]) for at in _offsets(rank)]
         in_spatial, filter_, out_spatial, pad, stride, dilation = blocks
@@ -317,17 +273,6 @@ def output_size(
     return max(1, (size - reach + 2 * pad) // stride + 1)
 
 
-def parse_dtypes(text: str) -> tuple[str, str, str]:
-    """Dtypes of three tensors from ``FP16`` or ``INT8INT8INT32``; raises ProblemError on any other text."""
-    match = re.fullmatch(f"({_TYPE})(?:({_TYPE})({_TYPE}))?", text.upper())
-    if not match:
-        raise ProblemError(
-            f"dtype {text!r}: allowed are {', '.join(DTYPES)}, or three of them joined as in INT8INT8INT32"
-        )
-    first, second, third = match.groups()
-    return first, second or first, third or first
-
-
 def _join(separator: str, values: tuple[int, ...]) -> str:
     return separator.join(map(str, values))
 
@@ -347,24 +292,3 @@ def _offsets(rank: int) -> tuple[int, ...]:
     out = filter_ + rank + 1
     pad = out + rank + 1
     return 1, filter_, out, pad, pad + rank, pad + 2 * rank
-
-
-def _diagnosis(key: str) -> str:
-    """Which field of a text that is no key is the first one to be wrong."""
-    parts = key.split("-")
-    rank = next((at - 1 for at, part in enumerate(parts) if "x" in part), 2)
-    if rank not in _KEYS:
-        return f"key {key!r}: {rank} spatial dims before the filter; allowed: 2 or 3"
-    number, crossed = r"\d+", r"\d+" + r"x\d+" * (rank - 1)
-    layout_fields = 3 if len(parts) > 2 * rank + 11 else 1
-    expected = [(0, number), *[(1, number)] * rank, (2, crossed), (3, number), *[(4, number)] * rank, (5, number)]
-    expected += [(6, crossed), (7, crossed), (8, crossed), (9, number), *[(10, _LAYOUT)] * layout_fields]
-    expected += [(11, f"(?:{_TYPE}){{1,3}}"), (12, rf"[FBW](?:_g\d+)?(?:_c[iwo](?:{_TYPE}))*")]
-    for (field, pattern), part in zip(expected, parts, strict=False):
-        if not re.fullmatch(pattern, part):
-            return f"key {key!r}: {_FIELDS[field]} is {part!r}"
-    if len(parts) < len(expected):
-        return f"key {key!r} is cut short: no {_FIELDS[expected[len(parts)][0]]}"
-    if len(parts) > len(expected):
-        return f"key {key!r} goes on after its direction: {'-'.join(parts[len(expected) :])!r}"
-    return f"key {key!r} has a number with a leading zero, or two layouts"
