@@ -1,0 +1,303 @@
+"""Inference requests and answers of the Open Inference Protocol v2, as JSON and with the binary tensor extension.
+
+Sources: KServe's "Open Inference Protocol", specification/protocol/inference_rest.md, and Triton's
+docs/protocol/extension_binary_data.md. Pure functions: bytes in, arrays out, and back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import orjson
+import simdjson
+
+from handlers.errors import InvalidInput
+from handlers.shapes import DTYPES
+from handlers.spec import TensorSpec
+from serving.http import tensors
+
+HEADER_LENGTH = "inference-header-content-length"
+
+# Below this many bytes a typed parse of the whole text is faster than looking keys up in simdjson's tree
+# (benchmarks/codec.py); above, the text is walked once only.
+_TYPED_BYTES = 8192
+
+_Dim = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+class _InputParameters(msgspec.Struct):
+    binary_data_size: _Bytes | None = None
+    shared_memory_region: Any = None
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[_Dim]
+    datatype: str
+    parameters: _InputParameters | None = None
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _OutputParameters(msgspec.Struct):
+    binary_data: bool | None = None
+    classification: Any = None
+    shared_memory_region: Any = None
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: _OutputParameters | None = None
+
+
+class _RequestParameters(msgspec.Struct):
+    binary_data_output: bool | None = None
+
+
+class _Request(msgspec.Struct):
+    inputs: list[_Input]
+    id: str | None = None
+    parameters: _RequestParameters | None = None
+    outputs: list[_Output] | None = None
+
+
+_DATATYPES = {np.dtype(numpy_name): datatype for numpy_name, datatype in DTYPES.values() if datatype != "BF16"}
+_decoder = msgspec.json.Decoder(_Request)
+_REQUEST_KEYS = frozenset({"id", "parameters", "outputs"})
+_INPUT_KEYS = frozenset({"name", "shape", "datatype", "parameters"})
+_NO_PARAMETERS = _InputParameters()
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A checked request.
+
+    ``inputs`` has every input of the model in declared order; arrays may be read-only views of the request body, and
+    bf16 is raw 16-bit words. ``outputs`` are the wanted outputs and whether each goes back as binary data; empty
+    means all, as ``binary_default`` says.
+    """
+
+    id: str | None
+    inputs: dict[str, np.ndarray]
+    outputs: tuple[tuple[str, bool], ...] = ()
+    binary_default: bool = False
+
+
+def parse_header_length(value: str | None) -> int | None:
+    """The ``Inference-Header-Content-Length`` of a request, None where absent; raises InvalidInput on a non-number."""
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise InvalidInput(f"header Inference-Header-Content-Length must be a number of bytes, found {_shown(value)}")
+    return int(value)
+
+
+def decode(
+    body: bytes,
+    header_length: int | None,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...] = (),
+) -> InferRequest:
+    """Reads and checks an inference request against the model's declared tensors.
+
+    ``header_length`` is the length of the JSON at the start of ``body`` where binary tensor data follows it.
+    ``outputs`` are the model's outputs where they are known before it ran. Raises InvalidInput on everything that the
+    protocol or the model does not allow.
+    """
+    if header_length is not None and not 0 <= header_length <= len(body):
+        raise InvalidInput(
+            f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
+        )
+    request, data = _document(body if header_length is None else body[:header_length])
+    arrays = _arrays(body, header_length, request.inputs, data, {spec.name: spec for spec in inputs})
+    binary_default = bool(request.parameters and request.parameters.binary_data_output)
+    wanted = _wanted(request.outputs or [], binary_default)
+    if outputs:
+        _check_wanted(wanted, binary_default, outputs)
+    return InferRequest(request.id, {spec.name: arrays[spec.name] for spec in inputs}, wanted, binary_default)
+
+
+def encode(
+    model: str,
+    version: str,
+    request: InferRequest,
+    outputs: Mapping[str, np.ndarray],
+    dtypes: Mapping[str, str] | None = None,
+) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+    """The response body and its headers (content type, and the length of the JSON where binary data follows).
+
+    ``dtypes`` overrides the dtype (short name) of an output that NumPy cannot name (bf16). In JSON, data is flat in
+    row-major order, and NaN or infinity is null: JSON has no other word. Raises InvalidInput where the request wants
+    an output that the model did not give, or BF16 as JSON; TypeError where the model gave what has no name here.
+    """
+    wanted = request.outputs or tuple((name, request.binary_default) for name in outputs)
+    described: list[dict[str, Any]] = []
+    buffers: list[Any] = []
+    for name, binary in wanted:
+        array = outputs.get(name)
+        if array is None:
+            raise InvalidInput(f"unknown output {_shown(name)}; the model gives: {', '.join(outputs)}")
+        datatype = DTYPES[dtypes[name]][1] if dtypes and name in dtypes else _DATATYPES.get(array.dtype)
+        if datatype is None:
+            raise TypeError(f"model {model!r} gave output {name!r} of dtype {array.dtype}, which the protocol lacks")
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
+        if binary:
+            tensor["parameters"] = {"binary_data_size": array.nbytes}
+            buffers.append(np.ascontiguousarray(array))
+        elif datatype == "BF16":
+            raise InvalidInput(f"output {name!r}: BF16 cannot be sent as JSON; ask for it with binary_data: true")
+        else:
+            tensor["data"] = array.reshape(-1)
+        described.append(tensor)
+    answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": described}
+    if request.id is not None:
+        answer["id"] = request.id
+    head = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not buffers:
+        return head, (("content-type", "application/json"),)
+    headers = (("content-type", "application/octet-stream"), (HEADER_LENGTH, str(len(head))))
+    return b"".join((head, *buffers)), headers
+
+
+def _document(text: bytes) -> tuple[_Request, list[Any]]:
+    """The request without tensor data, and per input its data: JSON text, a simdjson proxy, or None where absent."""
+    try:
+        if len(text) <= _TYPED_BYTES:
+            request = _decoder.decode(text)
+            return request, [bytes(entry.data) or None for entry in request.inputs]
+        root = tensors.parse(text)
+        if not isinstance(root, simdjson.Object):
+            raise InvalidInput("inference request: must be a JSON object")
+        listed = root.get("inputs")
+        entries = list(listed) if isinstance(listed, simdjson.Array) else []
+        data = [entry.get("data") if isinstance(entry, simdjson.Object) else None for entry in entries]
+        plain = {key: _plain(root[key]) for key in root if key in _REQUEST_KEYS}
+        if listed is not None:
+            plain["inputs"] = [_fields(entry) for entry in entries] if entries else _plain(listed)
+        return msgspec.convert(plain, _Request), data
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"inference request: {error}") from None
+    except RecursionError:
+        raise InvalidInput("inference request: nested too deep") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, simdjson.Object):
+        return value.as_dict()
+    return value.as_list() if isinstance(value, simdjson.Array) else value
+
+
+def _fields(entry: Any) -> Any:
+    if not isinstance(entry, simdjson.Object):
+        return _plain(entry)
+    return {key: _plain(entry[key]) for key in entry if key in _INPUT_KEYS}
+
+
+def _arrays(
+    body: bytes,
+    header_length: int | None,
+    entries: list[_Input],
+    data: list[Any],
+    specs: dict[str, TensorSpec],
+) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    sizes: dict[str, int] = {}
+    offset = len(body) if header_length is None else header_length
+    for entry, elements in zip(entries, data, strict=True):
+        spec = specs.get(entry.name)
+        if spec is None:
+            raise InvalidInput(f"unknown input {_shown(entry.name)}; the model takes: {', '.join(specs)}")
+        if entry.name in arrays:
+            raise InvalidInput(f"input {entry.name!r} is given twice")
+        dims = _dims(entry, spec, sizes)
+        parameters = entry.parameters or _NO_PARAMETERS
+        if parameters.shared_memory_region is not None:
+            raise InvalidInput(f"input {entry.name!r}: shared memory is not supported; send data or binary data")
+        if parameters.binary_data_size is None:
+            if elements is None:
+                raise InvalidInput(f"input {entry.name!r} has neither data nor parameters.binary_data_size")
+            parsed = tensors.parse(elements) if isinstance(elements, bytes) else elements
+            arrays[entry.name] = tensors.from_json(parsed, spec, dims)
+            parsed = None  # the parser is free for the next tensor
+            continue
+        if elements is not None:
+            raise InvalidInput(f"input {entry.name!r} has both data and parameters.binary_data_size; one is allowed")
+        if header_length is None:
+            raise InvalidInput(
+                f"input {entry.name!r} is binary data, but the header Inference-Header-Content-Length is missing"
+            )
+        _check_size(spec, dims, parameters.binary_data_size, len(body) - offset)
+        arrays[entry.name] = tensors.from_bytes(body, offset, spec, dims)
+        offset += parameters.binary_data_size
+    if offset != len(body):
+        raise InvalidInput(f"the body has {len(body) - offset} bytes after the last input's binary data")
+    missing = [name for name in specs if name not in arrays]
+    if missing:
+        raise InvalidInput(f"missing input {', '.join(missing)}; the model takes: {', '.join(specs)}")
+    return arrays
+
+
+def _dims(entry: _Input, spec: TensorSpec, sizes: dict[str, int]) -> tuple[int, ...]:
+    """The dims of an input, checked against the model's; ``sizes`` gathers the axes that the inputs share."""
+    datatype = DTYPES[spec.dtype][1]
+    if entry.datatype != datatype:
+        raise InvalidInput(f"input {spec.name!r} has datatype {_shown(entry.datatype)}; the model takes {datatype}")
+    dims = tuple(entry.shape)
+    fits = len(dims) == len(spec.dims)
+    for mine, theirs in zip(spec.dims, dims, strict=False):
+        if isinstance(mine, int):
+            fits = fits and mine == theirs
+        elif sizes.setdefault(mine, theirs) != theirs:
+            raise InvalidInput(f"input {spec.name!r}: axis {mine} is {theirs}, but elsewhere {sizes[mine]}")
+    if not fits:
+        raise InvalidInput(
+            f"input {spec.name!r} has shape {_shown(list(dims))}; the model takes [{', '.join(map(str, spec.dims))}]"
+        )
+    return dims
+
+
+def _check_size(spec: TensorSpec, dims: tuple[int, ...], given: int, left: int) -> None:
+    needed = math.prod(dims) * tensors.itemsize(spec)
+    if given != needed:
+        raise InvalidInput(
+            f"input {spec.name!r}: binary_data_size is {given}, but shape {list(dims)} of "
+            f"{DTYPES[spec.dtype][1]} has {needed} bytes"
+        )
+    if given > left:
+        raise InvalidInput(f"input {spec.name!r}: binary_data_size is {given}, but the body has {left} bytes left")
+
+
+def _wanted(entries: list[_Output], binary_default: bool) -> tuple[tuple[str, bool], ...]:
+    wanted: dict[str, bool] = {}
+    for entry in entries:
+        if entry.name in wanted:
+            raise InvalidInput(f"output {_shown(entry.name)} is asked for twice")
+        binary = None
+        if entry.parameters is not None:
+            for refused in ("classification", "shared_memory_region"):
+                if getattr(entry.parameters, refused) is not None:
+                    raise InvalidInput(f"output {_shown(entry.name)}: {refused} is not supported; allowed: binary_data")
+            binary = entry.parameters.binary_data
+        wanted[entry.name] = binary_default if binary is None else binary
+    return tuple(wanted.items())
+
+
+def _check_wanted(wanted: tuple[tuple[str, bool], ...], binary_default: bool, outputs: tuple[TensorSpec, ...]) -> None:
+    """What ``encode`` would refuse after the model ran, refused before."""
+    dtypes = {spec.name: spec.dtype for spec in outputs}
+    for name, binary in wanted or tuple((spec.name, binary_default) for spec in outputs):
+        if name not in dtypes:
+            raise InvalidInput(f"unknown output {_shown(name)}; the model gives: {', '.join(dtypes)}")
+        if dtypes[name] == "bf16" and not binary:
+            raise InvalidInput(f"output {name!r}: BF16 cannot be sent as JSON; ask for it with binary_data: true")
+
+
+def _shown(value: object) -> str:
+    """What a client sent, short enough for an error message."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

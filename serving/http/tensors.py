@@ -1,0 +1,155 @@
+"""One tensor of an inference request, from JSON or from raw bytes to an array, without a Python object per element.
+
+JSON numbers go from the text to an array in C (simdjson's flattened buffers); raw bytes become a view of the body.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import simdjson
+
+from handlers.errors import InvalidInput
+from handlers.shapes import DTYPES
+from handlers.spec import TensorSpec
+
+# A parser keeps the memory of the largest document it has seen; one that has seen more than this is not kept.
+_KEPT_BYTES = 8 << 20
+# simdjson stores the length of an array in 24 bits and saturates (simdjson, "tape format").
+_LONGEST_COUNTED = (1 << 24) - 1
+_NUMPY = {short: np.dtype(numpy_name) for short, (numpy_name, _) in DTYPES.items()}
+# simdjson's name of its flattened buffer, and NumPy's of that buffer's elements, by kind of dtype
+_BUFFERS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
+_JSON_ELEMENTS = {"f": "numbers", "i": "integers", "u": "integers of 0 or more", "b": "true or false"}
+
+
+class _Parsers(threading.local):
+    """A parser for each thread, since a document lives in the memory of the parser that read it."""
+
+    def __init__(self) -> None:
+        self.parser = simdjson.Parser()
+
+
+_parsers = _Parsers()
+
+
+def parse(text: bytes) -> Any:
+    """A JSON document as simdjson's proxies, which must be dropped before this thread parses the next one.
+
+    Raises InvalidInput where the text is not JSON.
+    """
+    try:
+        return _parse(text)
+    except (ValueError, RuntimeError) as error:
+        raise InvalidInput(f"not JSON: {error}") from None
+
+
+def _parse(text: bytes) -> Any:
+    parser = _parsers.parser
+    if len(text) > _KEPT_BYTES:
+        parser = simdjson.Parser()
+    try:
+        return parser.parse(text)
+    except RuntimeError:
+        # Somebody, a kept traceback say, still holds the previous document (or the text is too deep: raises again).
+        _parsers.parser = simdjson.Parser()
+        return _parsers.parser.parse(text)
+
+
+def from_json(data: Any, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
+    """The array of ``dims`` from a JSON array (a simdjson proxy), flat in row-major order or nested as ``dims`` say.
+
+    Raises InvalidInput on elements of another kind or out of the dtype's range, on another number of elements, and on
+    nesting that contradicts ``dims``. BF16 has no JSON form (tritonclient refuses it likewise).
+    """
+    where = f"input {spec.name!r}: data"
+    if spec.dtype == "bf16":
+        raise InvalidInput(f"{where}: BF16 cannot be sent as JSON; send it as binary data (binary_data_size)")
+    if not isinstance(data, simdjson.Array):
+        raise InvalidInput(f"{where} must be an array of {_JSON_ELEMENTS[_NUMPY[spec.dtype].kind]}")
+    flat = _elements(data, spec, where)
+    count = math.prod(dims)
+    if flat.size != count:
+        raise InvalidInput(f"{where} has {flat.size} elements, but shape {list(dims)} has {count}")
+    _check_nesting(data, dims, count, where)
+    return flat.reshape(dims)
+
+
+def from_bytes(body: bytes, offset: int, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
+    """The array of ``dims`` whose bytes (little-endian, row-major) begin at ``offset`` and were checked to be there.
+
+    A read-only view of ``body`` where the offset is a multiple of the element's size, else an aligned copy.
+    Raises InvalidInput on a BOOL other than 0 or 1.
+    """
+    dtype = _NUMPY[spec.dtype]
+    count = math.prod(dims)
+    if dtype.kind == "b":
+        raw = np.frombuffer(body, np.uint8, count, offset)
+        if raw.max() > 1:
+            raise InvalidInput(f"input {spec.name!r}: a BOOL in binary data must be 0 or 1, found {raw.max()}")
+        return raw.view(dtype).reshape(dims)
+    array = np.frombuffer(body, dtype, count, offset).reshape(dims)
+    return array if array.flags.aligned else array.copy()
+
+
+def itemsize(spec: TensorSpec) -> int:
+    """Bytes of one element in binary data."""
+    return _NUMPY[spec.dtype].itemsize
+
+
+def _elements(data: Any, spec: TensorSpec, where: str) -> np.ndarray:
+    dtype = _NUMPY[spec.dtype]
+    if dtype.kind == "b":
+        return _booleans(data, where)
+    buffer, wide_dtype = _BUFFERS[dtype.kind]
+    try:
+        wide = np.frombuffer(data.as_buffer(of_type=buffer), wide_dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(f"{where} must hold {_JSON_ELEMENTS[dtype.kind]} only, as {DTYPES[spec.dtype][1]}") from None
+    if dtype == wide_dtype:
+        return wide
+    if dtype.kind == "f":
+        try:
+            return _narrowed(wide, dtype)
+        except FloatingPointError:
+            limit = np.finfo(dtype).max
+            raise InvalidInput(f"{where} has numbers beyond {DTYPES[spec.dtype][1]}, up to {limit:.6g}") from None
+    limits = np.iinfo(dtype)
+    if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
+        raise InvalidInput(f"{where} has integers beyond {DTYPES[spec.dtype][1]}, {limits.min} to {limits.max}")
+    return wide.astype(dtype)
+
+
+@np.errstate(over="raise")
+def _narrowed(wide: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return wide.astype(dtype)
+
+
+def _booleans(data: Any, where: str) -> np.ndarray:
+    try:
+        array = np.asarray(data.as_list())
+    except ValueError:  # NumPy's word for a ragged list
+        raise InvalidInput(f"{where} is nested unevenly") from None
+    if array.size and array.dtype != np.bool_:
+        raise InvalidInput(f"{where} must hold true or false only, as BOOL")
+    return array.reshape(-1)
+
+
+def _check_nesting(data: Any, dims: tuple[int, ...], count: int, where: str) -> None:
+    """Looks at rows, never at elements: a flat array is one row."""
+    if isinstance(data[0], simdjson.Array):
+        if not _nested_as(data, dims):
+            raise InvalidInput(f"{where} is nested otherwise than shape {list(dims)} says; flat data is allowed too")
+    elif len(data) != min(count, _LONGEST_COUNTED):
+        raise InvalidInput(f"{where} mixes elements and arrays; allowed: flat, or nested as shape {list(dims)} says")
+
+
+def _nested_as(data: Any, dims: tuple[int, ...]) -> bool:
+    if not dims or len(data) != min(dims[0], _LONGEST_COUNTED):
+        return False
+    if len(dims) == 1:
+        return not isinstance(data[0], simdjson.Array)
+    return all(isinstance(row, simdjson.Array) and _nested_as(row, dims[1:]) for row in data)
