@@ -100,6 +100,10 @@ class Store(ABC):
     def check(self, root: Path) -> list[Finding]:
         """What is damaged in the store; an empty list means that it may be used."""
 
+    def tidy(self, root: Path) -> None:  # noqa: B027  most stores hold nothing of the kind
+        """Removes what is true on this machine or at this moment only (locks, clocks, scratch files), before the store
+        is shipped or copied. No process may be using it."""
+
 
 def added_entries(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """The keys of entries that are new or changed."""
