@@ -1,8 +1,8 @@
 """The interface of all stores.
 
 A store is one on-disk cache that removes a first-call cost. It lives in a directory of its own, ``root``, which
-belongs to one writer at a time. What a phase needs (environment variables, framework switches, engine options) is data, so that a
-parent can set it for a fresh process before any framework is imported.
+belongs to one writer at a time. What a phase needs (environment variables, framework switches, engine options) is
+data, so that a parent can set it for a fresh process before any framework is imported.
 """
 
 from __future__ import annotations

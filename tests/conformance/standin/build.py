@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def fetch(cache: Path) -> Path:
-    """The packages' files, unpacked and not installed, from Debian's unstable suite on the mirror that apt uses here."""
+    """The packages' files, unpacked and not installed, from Debian's unstable suite on apt's own mirror."""
     root = cache / "root"
     if (cache / "packages").exists():
         return root
@@ -122,7 +122,7 @@ def version_map(imports: dict[str, str]) -> str:
 
 
 def make_environment(environment: Path, root: Path, device: Path) -> Path:
-    """A Python that starts under sid's loader. Nothing is exported: commands that it starts keep their own C library."""
+    """A Python that starts under sid's loader. Nothing is exported: commands that it starts have their own libc."""
     real = Path(os.path.realpath(sys.executable))
     libraries = _libraries(root)
     search = ":".join(map(str, (device, libraries, sysconfig.get_config_var("LIBDIR"))))
