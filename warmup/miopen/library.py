@@ -183,26 +183,21 @@ class Handle:
         self.pointer = pointer
 
     @contextmanager
-    def convolution(self, problem: ConvProblem) -> Iterator[Convolution]:
-        """The problem with descriptors, and with buffers on the device, zeroed by nobody: results mean nothing.
+    def convolution(
+        self, problem: ConvProblem, strides: Sequence[Sequence[int]] | None = None
+    ) -> Iterator[Convolution]:
+        """The problem with descriptors, and with buffers on the device that nobody fills: results mean nothing.
 
-        Raises MIOpenError where MIOpen does not take the problem or memory is short.
+        ``strides`` of x, w and y, in elements, where they are not packed in the problem's layouts. Raises MIOpenError
+        where MIOpen does not take the problem or memory is short.
         """
+        dims = (problem.x_dims, problem.w_dims, problem.y_dims)
+        strides = strides or [packed_strides(*of) for of in zip(dims, problem.layouts, strict=True)]
         with ExitStack() as owned:
-            tensors = [
-                _tensor(self.library, owned, dims, dtype, layout, cast)
-                for dims, dtype, layout, cast in zip(
-                    (problem.x_dims, problem.w_dims, problem.y_dims),
-                    problem.dtypes,
-                    problem.layouts,
-                    problem.casts,
-                    strict=True,
-                )
-            ]
-            buffers = [
-                _allocate(self.library, owned, prod(dims) * _DTYPES[dtype][1])
-                for dims, dtype in zip((problem.x_dims, problem.w_dims, problem.y_dims), problem.dtypes, strict=True)
-            ]
+            tensors, buffers = [], []
+            for of in zip(dims, strides, problem.dtypes, problem.casts, strict=True):
+                tensors.append(_tensor(self.library, owned, *of))
+                buffers.append(_allocate(self.library, owned, _bytes(*of[:3])))
             descriptor = _descriptor(self.library, owned, problem)
             with Convolution(self, problem, descriptor, tensors, buffers) as convolution:
                 yield convolution
@@ -355,10 +350,9 @@ class Convolution:
 
 
 def _tensor(
-    library: Library, owned: ExitStack, dims: tuple[int, ...], dtype: str, layout: str, cast: str | None
+    library: Library, owned: ExitStack, dims: Sequence[int], strides: Sequence[int], dtype: str, cast: str | None
 ) -> c_void_p:
     tensor = _create(library, owned, "TensorDescriptor")
-    strides = packed_strides(dims, layout)
     library.call("miopenSetTensorDescriptor", tensor, _DTYPES[dtype][0], len(dims), _ints(dims), _ints(strides))
     if cast:
         library.call("miopenSetTensorCastType", tensor, _DTYPES[cast][0])
@@ -390,6 +384,11 @@ def _allocate(library: Library, owned: ExitStack, size: int) -> c_void_p:
     library.call("hipMalloc", byref(pointer), c_size_t(size))
     owned.callback(library.call, "hipFree", pointer)
     return pointer
+
+
+def _bytes(dims: Sequence[int], strides: Sequence[int], dtype: str) -> int:
+    """Up to and including the last element."""
+    return (1 + sum((size - 1) * stride for size, stride in zip(dims, strides, strict=True))) * _DTYPES[dtype][1]
 
 
 def _ints(values: Iterable[int]) -> ctypes.Array[c_int]:
