@@ -1,8 +1,8 @@
 """MIOpenDriver's command line as MIOpen logs it and as its users type it, to and from convolution problems.
 
 Source: MIOpen ``src/driver_arguments.cpp`` (what MIOPEN_ENABLE_LOGGING_CMD prints) and ``driver/conv_driver.hpp``
-(flags and defaults), as of 2024-10. In a logged line ``-n -c -H -W -k`` are the caller's whatever the direction, and for a
-transposed convolution ``-k`` is dim 1 of w, which is the out channels of *one* group.
+(flags and defaults), as of 2024-10. In a logged line ``-n -c -H -W -k`` are the caller's whatever the direction, and
+for a transposed convolution ``-k`` is dim 1 of w, which is the out channels of *one* group.
 """
 
 from __future__ import annotations
