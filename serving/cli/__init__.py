@@ -8,9 +8,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-# A module names its typer application ``app``: one callback where the subcommand stands alone, several commands where
+# A module names its typer application ``app``: one command where the subcommand stands alone, several commands where
 # it is a group. Order is the order of the help page.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "bench": "serving.cli.bench",
+}
 
 
 class _Lazy(TyperGroup):

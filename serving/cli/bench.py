@@ -1,0 +1,98 @@
+"""``preheat bench``: load on a server, and what its first requests paid compared with the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import orjson
+import typer
+from rich.progress import Progress
+
+from serving.bench import BenchError, BenchResult, ResultError, compare, read_result, run
+from serving.bench.traffic import TrafficError, read_shapes
+from serving.cli.output import console, errors, fail, print_json, reported
+
+app = typer.Typer()
+
+
+@app.command()
+def bench(
+    url: Annotated[str | None, typer.Argument(help="Where the server is, as in http://127.0.0.1:8080.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to ask for.")] = None,
+    requests: Annotated[int, typer.Option(min=1, help="How many requests to send.")] = 600,
+    concurrency: Annotated[int, typer.Option(min=1, help="Closed loop: clients that wait for their answers.")] = 8,
+    rate: Annotated[
+        float | None, typer.Option(min=1e-3, help="Open loop: requests a second, at random moments (Poisson).")
+    ] = None,
+    first: Annotated[int, typer.Option(min=1, help="How many requests count as the first ones.")] = 300,
+    shapes: Annotated[
+        Path | None, typer.Option(help='A file {"shapes": {SHAPE: WEIGHT}}; else the plan that the server shows.')
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Only shapes whose first dim is this.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Send this file, or the files in this folder, to /predictions instead.")
+    ] = None,
+    encoding: Annotated[Literal["binary", "json"], typer.Option(help="How tensors travel.")] = "binary",
+    seed: Annotated[int, typer.Option(help="Same seed, same requests in the same order.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds that an answer may take.")] = 120.0,
+    label: Annotated[str, typer.Option(help="The run's name in tables and plots, as in cold or warm.")] = "",
+    against: Annotated[list[Path] | None, typer.Option(help="Earlier results, to stand beside this one.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the result, as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Send mixed shapes to a server and show P50 to P99.9 of the first requests and of the rest, and the hit rate.
+
+    Exit status 1 where a request was not answered with 200. Without URL, only the results of --against are shown.
+    """
+    with reported(ResultError):
+        results = [read_result(path) for path in against or ()]
+    if url is None:
+        if not results:
+            fail("a URL to measure is needed, or --against with earlier results")
+    elif model is None:
+        fail("--model is needed: which model to ask for")
+    else:
+        with reported(BenchError, TrafficError), Progress(console=errors, transient=True) as progress:
+            task = progress.add_task(f"{model} at {url}", total=requests)
+            result = run(
+                url,
+                model,
+                requests=requests,
+                concurrency=concurrency,
+                rate=rate,
+                first=first,
+                shapes=read_shapes(shapes) if shapes else None,
+                batch=batch,
+                images=_files(images or []),
+                encoding=encoding,
+                seed=seed,
+                timeout=timeout,
+                label=label,
+                tick=lambda: progress.advance(task),
+            )
+        results.append(result)
+        _write(out, result)
+    if as_json:
+        print_json([result.to_json() for result in results] if len(results) > 1 else results[0].to_json())
+    else:
+        console.print(compare(results))
+        console.print(str(results[-1].machine), style="dim")
+    if url is not None and results[-1].errors:
+        raise typer.Exit(1)
+
+
+def _files(paths: list[Path]) -> list[Path]:
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    if paths and not any(map(Path.is_file, files)):
+        fail(f"no files in {', '.join(map(str, paths))}")
+    return [file for file in files if not file.is_dir()]
+
+
+def _write(out: Path | None, result: BenchResult) -> None:
+    if out is None:
+        return
+    try:
+        out.write_bytes(orjson.dumps(result.to_json()))
+    except OSError as error:
+        fail(f"{out}: {error.strerror}")
