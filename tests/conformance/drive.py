@@ -1,7 +1,7 @@
 """Asks the real library for convolutions exactly as a caller would; run by the tests on the stand-in's Python.
 
-Standard input: ``{"problems": [fields of ConvProblem...], "strides": null or one triple for each}``. Standard output: one
-JSON line per problem with what Find and immediate mode answered, or the error.
+Standard input: ``{"problems": [fields of ConvProblem...], "strides": null or one triple for each}``. Standard output:
+one JSON line per problem with what Find and immediate mode answered, or the error.
 """
 
 from __future__ import annotations
