@@ -37,8 +37,10 @@ def build(
     named = {store.name: store for store in stores}
     for stale in root.glob(f".{MANIFEST}.*.tmp"):
         stale.unlink(missing_ok=True)
-    before = walk(root)
-    files = {name: _digest(root, name) for name in before if name not in (MANIFEST, SIGNATURE)}
+    for store in named.values():
+        if (root / STORES / store.name).is_dir():
+            store.tidy(root / STORES / store.name)
+    files = {name: _digest(root, name) for name in _stores_only(walk(root))}
     for name in files:
         parts = name.split("/")
         if len(parts) < 3 or parts[0] != STORES or parts[1] not in named:

@@ -6,6 +6,7 @@ Nothing here follows a symbolic link or opens anything but a regular file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -18,6 +19,7 @@ MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 STORES = "stores"
 CHUNK = 1 << 20  # bytes read at a time
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write says when there is no room
 
 
 class BundleError(Exception):
@@ -109,36 +111,63 @@ def digest(path: Path) -> FileDigest:
     return FileDigest(hasher.hexdigest(), size)
 
 
-def copy(source: BinaryIO, target: BinaryIO | None, expected: FileDigest, name: str) -> None:
-    """Copies exactly the expected bytes, or only reads them where ``target`` is None.
+class Checked:
+    """A stream of which exactly the expected bytes may be read.
 
-    Raises BundleRefused, naming the file, where the source is shorter, longer or different. At most one byte more than
-    expected is read, so that a source without end costs nothing.
+    Raises BundleRefused, naming the file, where the stream is shorter, longer or different. At most one byte more than
+    expected is read, so that a stream without end costs nothing.
     """
-    hasher, left = hashlib.sha256(), expected.size
-    while left:
-        block = source.read(min(CHUNK, left))
-        if not block:
-            raise BundleRefused(f"{name}: {expected.size} bytes expected, {expected.size - left} found")
-        hasher.update(block)
+
+    def __init__(self, stream: BinaryIO, expected: FileDigest, name: str) -> None:
+        self._stream = stream
+        self._expected = expected
+        self._name = name
+        self._left = expected.size
+        self._hasher = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes, none at the expected end."""
+        block = self._stream.read(min(size, self._left))
+        if self._left and size and not block:
+            found = self._expected.size - self._left
+            raise BundleRefused(f"{self._name}: {self._expected.size} bytes expected, {found} found")
+        self._hasher.update(block)
+        self._left -= len(block)
+        return block
+
+    def finish(self) -> None:
+        """To be called after the last read: only now is what was read known to be right."""
+        if self._stream.read(1):
+            raise BundleRefused(f"{self._name}: {self._expected.size} bytes expected, more found")
+        if self._hasher.hexdigest() != self._expected.sha256:
+            raise BundleRefused(
+                f"{self._name}: sha256 {self._expected.sha256} expected, {self._hasher.hexdigest()} found"
+            )
+
+
+def copy(source: BinaryIO, target: BinaryIO | None, expected: FileDigest, name: str) -> None:
+    """Copies a file and checks it on the way, or only checks it where ``target`` is None; raises like ``Checked``."""
+    checked = Checked(source, expected, name)
+    while block := checked.read(CHUNK):
         if target is not None:
             target.write(block)
-        left -= len(block)
-    if source.read(1):
-        raise BundleRefused(f"{name}: {expected.size} bytes expected, more found")
-    if hasher.hexdigest() != expected.sha256:
-        raise BundleRefused(f"{name}: sha256 {expected.sha256} expected, {hasher.hexdigest()} found")
+    checked.finish()
 
 
 @contextlib.contextmanager
-def created(path: Path) -> Iterator[BinaryIO]:
-    """A new file of this user alone (0600), written through to the disk at the end; its directory (0700) is made."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(descriptor)
+def created(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A new file, by default of this user alone, written through to the disk at the end; its directory is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync_directory(path: Path) -> None:

@@ -253,10 +253,9 @@ def _proof(value: object, where: str) -> ShapeProof:
     found = document.keys(value, where, ("shape", "weight", "proven", *seconds, "added", "reason"))
     proven = document.truth(found["proven"], f"{where}.proven")
     added = document.each(found["added"], f"{where}.added", document.count)
-    if proven and any(added.values()):
-        raise DocumentError(
-            f"{where}: proven, but its run added entries to {', '.join(k for k, v in added.items() if v)}"
-        )
+    grown = [store for store, entries in added.items() if entries]
+    if proven and grown:
+        raise DocumentError(f"{where}: proven, but its run added entries to {', '.join(grown)}")
     return ShapeProof(
         shape=_shape(found["shape"], f"{where}.shape"),
         weight=document.number(found["weight"], f"{where}.weight"),

@@ -1,8 +1,8 @@
 """Ed25519 keys and signatures of bundles (RFC 8032), in PEM files that OpenSSL reads too.
 
-A signature file, ``manifest.sig``, is JSON: the digest of the manifest, and a list of signatures, each with the id of its
-key. What is signed is not the bare digest but ``SIGNED`` and the digest, so that no signature made for another purpose
-counts here.
+A signature file, ``manifest.sig``, is JSON: the digest of the manifest, and a list of signatures, each with the id of
+its key. What is signed is not the bare digest but ``SIGNED`` and the digest, so that no signature made for another
+purpose counts here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +62,7 @@ def generate(private: Path, public: Path) -> PublicKey:
     try:
         with created(private) as file:
             file.write(secret)
-        with created(public) as file:
-            os.fchmod(file.fileno(), 0o644)
+        with created(public, 0o644) as file:
             file.write(shown)
     except OSError as error:
         raise BundleError(f"{error.filename}: {error.strerror}") from error
@@ -116,7 +114,7 @@ def sign(digest: str, key: Ed25519PrivateKey, existing: bytes | None = None) -> 
 
 
 def parse(data: bytes) -> tuple[str, dict[str, bytes]]:
-    """The digest that a signature file is about, and its signatures by key id; raises BundleRefused on anything else."""
+    """The digest that a signature file is about, and its signatures by key id; raises BundleRefused if malformed."""
     try:
         top = document.keys(document.parse(data, MAX_SIGNATURE), "", ("format", "digest", "signatures"))
         version = document.count(top["format"], "format")
