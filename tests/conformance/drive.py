@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from warmup.miopen.library import Library, MIOpenError
 from warmup.miopen.problem import ConvProblem
 
 
-def problem(fields: dict) -> ConvProblem:
-    return ConvProblem(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+def problem(fields: dict[str, Any]) -> ConvProblem:
+    hashable: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+    return ConvProblem(**hashable)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from warmup.miopen.layouts import CHANNELS_LAST, packed_strides
-from warmup.miopen.problem import ConvProblem
+from warmup.miopen.problem import DIRECTIONS, ConvProblem
 
 pytestmark = pytest.mark.miopen
 DTYPES = ("FP32", "FP16", "BF16")
@@ -55,7 +55,7 @@ def test_plain_convolutions_in_every_dtype_and_direction(standin, make_home, las
         ConvProblem.from_dims(
             x, w, **numbers, direction=direction, dtypes=dtype, layouts=CHANNELS_LAST[len(x) - 2] if last else None
         )
-        for (x, w, numbers), dtype, direction in itertools.product(CALLS.values(), DTYPES, "FBW")
+        for (x, w, numbers), dtype, direction in itertools.product(CALLS.values(), DTYPES, DIRECTIONS)
     ]
     _check(standin, home, problems)
 
@@ -73,7 +73,7 @@ def test_transposed_convolutions_swap_their_direction(standin, make_home, last):
             dtypes=dtype,
             layouts=CHANNELS_LAST[len(x) - 2] if last else None,
         )
-        for (x, w, numbers), dtype, direction in itertools.product(TRANSPOSED.values(), DTYPES, "FB")
+        for (x, w, numbers), dtype, direction in itertools.product(TRANSPOSED.values(), DTYPES, DIRECTIONS[:2])
     ]
     _check(standin, home, problems)
 
@@ -106,7 +106,7 @@ def test_degenerate_tensors_get_the_layout_that_miopen_sees_in_their_strides(sta
     label = "NHWC" if last else "NCHW"
     pad = (w[2] // 2, w[3] // 2)
     y = (x[0], w[0], *x[2:])
-    strides = tuple(packed_strides(dims, label) for dims in (x, w, y))
+    strides = (packed_strides(x, label), packed_strides(w, label), packed_strides(y, label))
     problem = ConvProblem.from_dims(x, w, pad=pad, stride=(1, 1), dilation=(1, 1), layouts=label, strides=strides)
     _check(standin, home, [problem], strides=[strides])
 
