@@ -104,6 +104,19 @@ class Store(ABC):
         """Removes what is true on this machine or at this moment only (locks, clocks, scratch files), before the store
         is shipped or copied. No process may be using it."""
 
+    def reclaim(self, root: Path, vouched: Mapping[str, str]) -> list[Finding]:
+        """After a process was killed while it used the store: removes what it may have left half written.
+
+        ``vouched`` are the entries, as ``entries`` gave them, that finished shapes left. Returns what was removed. The
+        base removes nothing: right for a store whose library survives being killed.
+        """
+        return []
+
+    def misses(self) -> dict[str, int]:
+        """What the framework has looked for in this store and not found since this process began, by the framework's
+        own names; empty where the framework counts nothing. Imports no framework."""
+        return {}
+
 
 def added_entries(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """The keys of entries that are new or changed."""
