@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 # it is a group. Order is the order of the help page.
 COMMANDS: dict[str, str] = {
     "bench": "serving.cli.bench",
+    "bundle": "serving.cli.bundle",
 }
 
 

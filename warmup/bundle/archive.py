@@ -45,7 +45,7 @@ class Reader:
             raise BundleRefused(f"{where}: not a readable tar archive: {error}") from error
 
     def files(self, manifest: Manifest) -> Iterator[tuple[str, BinaryIO]]:
-        """Each file's name and content, once; raises BundleRefused on anything that the manifest does not list."""
+        """Each file of the manifest, once; raises BundleRefused where one is missing, or is not listed there."""
         self._stream.allow(manifest.size + _HEADERS * (len(manifest.files) + 1) + _TAIL)
         left = dict(manifest.files)
         member = self._pending
@@ -67,6 +67,9 @@ class Reader:
                 raise BundleRefused(
                     f"{self._where}: not a readable tar archive after {member.name}: {error}"
                 ) from error
+        if left:
+            more = f" and {len(left) - 1} more are" if len(left) > 1 else " is"
+            raise BundleRefused(f"{self._where}: {next(iter(left))}{more} missing, or the archive is damaged before it")
 
     def _whole(self, member: tarfile.TarInfo, limit: int) -> bytes:
         if member.size > limit:

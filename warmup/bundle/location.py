@@ -6,8 +6,8 @@ A bundle has three layouts:
 - an archive (a name that ends in ``.tar``, anywhere): the manifest first, its signature second, then the files;
 - an object store (``s3://``, ``memory://``, ...): ``manifest.json``, ``signatures/<digest>``, and each file's content
   at ``blobs/sha256/<hex digits>``. Contents are named by digest, so that publishers at the same place never overwrite
-  each other's files, and content that is there already is not sent again. A directory published to disk and then copied to
-  an object store, or shown by a web server, is read as well.
+  each other's files, and content that is there already is not sent again. A directory published to disk and then
+  copied to an object store, or shown by a web server, is read as well.
 """
 
 from __future__ import annotations

@@ -14,15 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fsspec.spec import AbstractBufferedFile
 
 from warmup.bundle.archive import Writer
-from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, Checked, copy, created, regular, walk
+from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, Checked, copy, created, regular, replace, walk
 from warmup.bundle.location import Location, locate, reaching
 from warmup.bundle.manifest import MAX_MANIFEST, Bundle, check_names, manifest_digest
 from warmup.bundle.place import reserved
 from warmup.bundle.pull import Advance
-from warmup.bundle.signature import MAX_SIGNATURE
+from warmup.bundle.signature import MAX_SIGNATURE, key_id, sign
 from warmup.bundle.source import BLOBS, SIGNATURES, opened
 
 _SMALL = 4 << 20  # bytes; files up to this size are sent many at a time
@@ -51,6 +52,28 @@ def publish(bundle: Bundle, location: str, advance: Advance | None = None) -> st
         else:
             _write(bundle, data, signature, where, where.local.absolute(), advance or _quiet)
     return bundle.digest
+
+
+def add_signature(location: str, digest: str, key: Ed25519PrivateKey) -> str:
+    """Signs the bundle with this digest where it is, a directory or an object store, and returns the key's id.
+
+    Signatures by other keys stay. Raises BundleError for an archive, which never changes, and where another bundle is
+    there.
+    """
+    where = locate(location)
+    if where.archive:
+        raise BundleError(f"{where.text}: an archive never changes; sign the directory, then publish it")
+    with opened(where) as source:
+        found, existing = manifest_digest(source.manifest), source.signature
+    if found != digest:
+        raise BundleError(f"{where.text}: {digest} was to be signed, {found} found")
+    data = sign(digest, key, existing)
+    with reaching(where.text):
+        if where.local is not None:
+            replace(where.local / SIGNATURE, data, 0o644)
+        else:
+            where.filesystem.pipe_file(where.at(SIGNATURES, digest.removeprefix("sha256:")), data)
+    return key_id(key.public_key())
 
 
 def _heads(bundle: Bundle) -> tuple[bytes, bytes | None]:

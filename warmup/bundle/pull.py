@@ -99,16 +99,8 @@ def _place(source: Source, manifest: Manifest, digest: str, reason: str, into: P
                 file.write(source.signature)
         with created(written / MANIFEST) as file:
             file.write(source.manifest)
-        _all_there(written, manifest)
         place.commit(written)
     return Bundle(into, manifest, digest, reason)
-
-
-def _all_there(written: Path, manifest: Manifest) -> None:
-    missing = [name for name in manifest.files if not (written / name).exists()]
-    if missing:
-        more = f" and {len(missing) - 1} more files are" if len(missing) > 1 else " is"
-        raise BundleRefused(f"{missing[0]}{more} missing")
 
 
 def _cached(cache: Path, digest: str) -> Path:

@@ -29,7 +29,10 @@ class Source(Protocol):
     signature: bytes | None
 
     def files(self, manifest: Manifest) -> Iterator[tuple[str, BinaryIO]]:
-        """Every file of the manifest, by name, in any order, each to be read before the next is asked for."""
+        """Every file of the manifest, once, in any order; each is to be read before the next is asked for.
+
+        Raises BundleRefused, naming the file, where one is missing or is no regular file.
+        """
         ...
 
 

@@ -1,0 +1,299 @@
+"""``preheat bundle``: look at, check, ship, fetch, compare, join and sign bundles."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from serving.cli.output import console, errors, print_json, reported
+from warmup.bundle import ledger
+from warmup.bundle.diff import Difference, differences
+from warmup.bundle.files import BundleError, BundleRefused
+from warmup.bundle.inspection import Seen, check, look
+from warmup.bundle.ledger import LedgerError
+from warmup.bundle.manifest import Manifest, read_bundle
+from warmup.bundle.merge import Merged, merge
+from warmup.bundle.publish import add_signature, publish
+from warmup.bundle.pull import pull, pull_into_cache
+from warmup.bundle.signature import generate, load_private, parse
+from warmup.bundle.trust import Trust, configured_keys
+
+app = typer.Typer(no_args_is_help=True)
+
+Place = Annotated[str, typer.Argument(metavar="LOCATION", help="A directory, a .tar file, or a URL as s3://bucket/v1.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Digest = Annotated[str, typer.Option(help="Take this bundle and no other: sha256:... of its manifest.")]
+Keys = Annotated[
+    list[Path] | None,
+    typer.Option("--key", help="Take what this public key signed; a file or a folder. Also PREHEAT_TRUSTED_KEYS."),
+]
+Unchecked = Annotated[bool, typer.Option("--trust", help="Take it whoever made it. A bundle is code that runs here.")]
+
+
+@app.callback()
+def _bundle() -> None:
+    """Look at, check, ship, fetch, compare, join and sign bundles."""
+
+
+@app.command("inspect")
+def inspect_(location: Place, as_json: Json = False) -> None:
+    """Show what a bundle says about itself. Reads the manifest only; `verify` reads every byte."""
+    with _reported():
+        seen = look(location)
+        facts = _facts(seen)
+    if as_json:
+        print_json(facts)
+        return
+    console.print(_summary(seen.manifest, facts))
+    console.print(_shapes(seen.manifest))
+
+
+@app.command()
+def verify(
+    location: Place, digest: Digest = "", key: Keys = None, trust: Unchecked = False, as_json: Json = False
+) -> None:
+    """Check every byte of a bundle and whether it would be trusted here; exit status 1 where `pull` would refuse it."""
+    with _reported(), _progress(f"verify {location}") as bar:
+        accepted = _trust(digest, key, trust)
+        first = look(location)
+        reason = accepted.reason(first.digest, first.signature, location)
+        seen = check(location, bar(first.manifest.size))
+        if seen.digest != first.digest:
+            raise BundleRefused(f"{location}: the bundle changed from {first.digest} to {seen.digest} meanwhile")
+    _done(as_json, seen.digest, seen.manifest, f"verified, {reason}", trusted=reason)
+
+
+@app.command("publish")
+def publish_(
+    bundle: Annotated[Path, typer.Argument(help="The bundle's directory.")], location: Place, as_json: Json = False
+) -> None:
+    """Ship a bundle. Readers find it whole or not at all; a published bundle never changes."""
+    with _reported(), _progress(f"publish {bundle}") as bar:
+        made = read_bundle(bundle)
+        publish(made, location, bar(made.manifest.size))
+    _done(as_json, made.digest, made.manifest, f"published at {location}", location=location)
+
+
+@app.command("pull")
+def pull_(
+    location: Place,
+    into: Annotated[Path | None, typer.Argument(help="The directory that the bundle will be.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Instead of INTO: pull to CACHE/sha256-<digest>.")] = None,
+    digest: Digest = "",
+    key: Keys = None,
+    trust: Unchecked = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch a bundle into a private directory, every byte verified. Needs no GPU."""
+    if (into is None) == (cache is None):
+        raise typer.BadParameter("name either INTO or --cache")
+    with _reported(), _progress(f"pull {location}") as bar:
+        accepted = _trust(digest, key, trust)
+        if into is not None:
+            found = pull(location, into, accepted, bar(None))
+        else:
+            assert cache is not None
+            found = pull_into_cache(location, cache, accepted, bar(None))
+    message = f"pulled to {found.root}, {found.trusted}"
+    _done(as_json, found.digest, found.manifest, message, path=str(found.root), trusted=found.trusted)
+
+
+@app.command()
+def diff(left: Place, right: Place, as_json: Json = False) -> None:
+    """Show what differs between two bundles; exit status 1 where anything does."""
+    with _reported():
+        seen = look(left), look(right)
+        found = differences(seen[0].manifest, seen[1].manifest)
+    if as_json:
+        print_json({"left": seen[0].digest, "right": seen[1].digest, "differences": [vars(one) for one in found]})
+    elif found:
+        console.print(_differences(found))
+    else:
+        typer.echo("no difference")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command("merge")
+def merge_(
+    locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help="All the shards of one sweep.")],
+    into: Annotated[Path, typer.Option("--into", "-o", help="The directory that the joined bundle will be.")],
+    digest: Annotated[list[str] | None, typer.Option(help="Take bundles with these digests; repeat it.")] = None,
+    key: Keys = None,
+    trust: Unchecked = False,
+    as_json: Json = False,
+) -> None:
+    """Join the shards of a sweep; exit status 1 where they do not fit, or where a shape needs to be proven again."""
+    from warmup.stores.registry import STORES
+
+    with _reported(), _scratch(into) as scratch, _progress("merge") as bar:
+        pulled = []
+        for index, location in enumerate(locations):
+            pinned = look(location).digest if digest else ""
+            accepted = _trust(pinned if pinned in (digest or ()) else "", key, trust)
+            pulled.append(pull(location, scratch / str(index), accepted, bar(None)))
+        joined = merge(pulled, into, STORES)
+    _merged(joined, as_json)
+    if joined.unproven:
+        raise typer.Exit(1)
+
+
+@app.command()
+def keygen(
+    name: Annotated[Path, typer.Argument(help="Writes NAME.pem (secret, readable by you alone) and NAME.pub.")],
+    as_json: Json = False,
+) -> None:
+    """Make an Ed25519 key pair to sign bundles with."""
+    private, public = name.with_name(f"{name.name}.pem"), name.with_name(f"{name.name}.pub")
+    with _reported():
+        key = generate(private, public)
+    if as_json:
+        print_json({"key": key.id, "private": str(private), "public": str(public)})
+    else:
+        typer.echo(f"{key.id}\n{private}: keep it secret, sign with it\n{public}: give it to those who pull")
+
+
+@app.command()
+def sign(
+    location: Annotated[str, typer.Argument(metavar="LOCATION", help="A directory or an object store; not a .tar.")],
+    key: Annotated[Path, typer.Option(help="The private key (PEM).")],
+    as_json: Json = False,
+) -> None:
+    """Vouch for a bundle: check every byte of it, then add a signature beside its manifest."""
+    with _reported(), _progress(f"sign {location}") as bar:
+        private = load_private(key)
+        seen = check(location, bar(look(location).manifest.size))
+        signer = add_signature(location, seen.digest, private)
+    _done(as_json, seen.digest, seen.manifest, f"signed by {signer}", key=signer)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    with reported(BundleError), reported(BundleRefused, status=1):
+        yield
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int | None], Callable[[int], object]]]:
+    """A bar for bytes, given the total or None where that is not known yet."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as progress:
+
+        def bar(total: int | None) -> Callable[[int], object]:
+            task = progress.add_task(what, total=total)
+            return lambda done: progress.advance(task, done)
+
+        yield bar
+
+
+@contextmanager
+def _scratch(into: Path) -> Iterator[Path]:
+    """A private directory on the disk of ``into``."""
+    into.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{into.name}.shards-", dir=into.absolute().parent) as path:
+        yield Path(path)
+
+
+def _trust(digest: str, keys: list[Path] | None, anything: bool) -> Trust:
+    return Trust(digest, configured_keys(keys or ()), anything)
+
+
+def _facts(seen: Seen) -> dict[str, Any]:
+    manifest = seen.manifest
+    try:
+        made_here = ledger.made_here(seen.digest)
+    except LedgerError as error:
+        errors.print(f"preheat: {error}", markup=False, soft_wrap=True)
+        made_here = False
+    return {
+        "digest": seen.digest,
+        "created": manifest.created,
+        "shard": manifest.shard,
+        "made_here": made_here,
+        "signed_by": sorted(parse(seen.signature)[1]) if seen.signature is not None else [],
+        "identity": dict(manifest.identity),
+        "models": {
+            name: {
+                "version": model.version,
+                "digest": model.digest,
+                "planned": len(model.plan),
+                "proven": len(model.proof.proven()),
+                "coverage": model.proof.coverage,
+                "shapes": [proof.to_json() for proof in model.proof],
+            }
+            for name, model in manifest.models.items()
+        },
+        "stores": {name: vars(store) for name, store in manifest.stores.items()},
+        "files": len(manifest.files),
+        "bytes": manifest.size,
+    }
+
+
+def _summary(manifest: Manifest, facts: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for name in ("digest", "created", "shard"):
+        if facts[name]:
+            table.add_row(name, facts[name])
+    table.add_row("made here", "yes" if facts["made_here"] else "no")
+    table.add_row("signed by", ", ".join(facts["signed_by"]) or "nobody")
+    for name, value in sorted(manifest.identity.items()):
+        table.add_row(name, value)
+    for name, store in manifest.stores.items():
+        table.add_row(f"store {name}", f"{store.entries} entries, {store.bytes:,} bytes")
+    table.add_row("files", f"{facts['files']} with {facts['bytes']:,} bytes")
+    return table
+
+
+def _shapes(manifest: Manifest) -> Table:
+    table = Table("model", "shape", "weight", "proven", "cold s", "first s", "steady s")
+    for name, model in manifest.models.items():
+        for proof in model.proof:
+            times = (proof.cold_seconds, proof.first_seconds, proof.steady_seconds)
+            state = "yes" if proof.proven else f"no: {proof.reason or 'new entries'}"
+            cells = ("" if seconds is None else f"{seconds:.4g}" for seconds in times)
+            table.add_row(f"{name} {model.version}", proof.shape.text, f"{proof.weight:.3f}", state, *cells)
+    return table
+
+
+def _differences(found: tuple[Difference, ...]) -> Table:
+    table = Table("what", "name", "left", "right")
+    for one in found:
+        table.add_row(one.what, one.name, one.left or "absent", one.right or "absent")
+    return table
+
+
+def _merged(joined: Merged, as_json: bool) -> None:
+    bundle = joined.bundle
+    if as_json:
+        print_json(
+            {
+                "digest": bundle.digest,
+                "path": str(bundle.root),
+                "stores": {name: vars(report) for name, report in joined.reports.items()},
+                "needs_prove": [
+                    {"model": model, "shape": shape, "reason": why} for model, shape, why in joined.unproven
+                ],
+            }
+        )
+        return
+    typer.echo(f"{bundle.digest}\n{bundle.root}")
+    for name, report in joined.reports.items():
+        typer.echo(f"{name}: {report.added} entries joined, {report.present} there twice")
+        for conflict in report.conflicts:
+            typer.echo(f"{name}: conflict: {conflict}")
+    for model, shape, why in joined.unproven:
+        typer.echo(f"{model} {shape}: {why}")
+
+
+def _done(as_json: bool, digest: str, manifest: Manifest, message: str, **more: str) -> None:
+    if as_json:
+        print_json({"digest": digest, "files": len(manifest.files), "bytes": manifest.size, **more})
+    else:
+        typer.echo(f"{digest}\n{message} ({len(manifest.files)} files, {manifest.size:,} bytes)")
