@@ -27,6 +27,12 @@ def _key_pattern(spatial: int) -> re.Pattern[str]:
 
 
 _KEYS = {2: _key_pattern(2), 3: _key_pattern(3)}
+# The shape of a key without its details, for telling a key from a damaged one: later versions may add options at its
+# end, and a layout or dtype that is unknown here is no damage.
+KEY_SHAPE = (
+    r"[1-9]\d*(?:-[1-9]\d*){2,3}-\d+(?:x\d+){1,2}-\d+(?:-\d+){2,3}-\d+-\d+(?:x\d+){1,2}-\d+(?:x\d+){1,2}"
+    r"-\d+(?:x\d+){1,2}-\d+-[A-Z]{4,5}c?(?:-[A-Z]{4,5}c?-[A-Z]{4,5}c?)?-[A-Z]+\d+[A-Z0-9]*-[FBW](?:_[a-z]+[A-Z0-9]*)*"
+)
 _FIELDS = (
     "in channels",
     "in spatial",
