@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from serving.cli.output import console, errors, print_json, reported
 from warmup.bundle import ledger
@@ -25,7 +25,7 @@ from warmup.bundle.pull import pull, pull_into_cache
 from warmup.bundle.signature import generate, load_private, parse
 from warmup.bundle.trust import Trust, configured_keys
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 Place = Annotated[str, typer.Argument(metavar="LOCATION", help="A directory, a .tar file, or a URL as s3://bucket/v1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -184,7 +184,8 @@ def _reported() -> Iterator[None]:
 def _progress(what: str) -> Iterator[Callable[[int | None], Callable[[int], object]]]:
     """A bar for bytes, given the total or None where that is not known yet."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as progress:
+    shown = errors.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True, disable=not shown) as progress:
 
         def bar(total: int | None) -> Callable[[int], object]:
             task = progress.add_task(what, total=total)
@@ -237,7 +238,7 @@ def _facts(seen: Seen) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest, facts: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
+    table = Table("", Column(overflow="fold"), show_header=False, box=None)
     for name in ("digest", "created", "shard"):
         if facts[name]:
             table.add_row(name, facts[name])
@@ -252,7 +253,7 @@ def _summary(manifest: Manifest, facts: dict[str, Any]) -> Table:
 
 
 def _shapes(manifest: Manifest) -> Table:
-    table = Table("model", "shape", "weight", "proven", "cold s", "first s", "steady s")
+    table = Table("model", Column("shape", overflow="fold"), "weight", "proven", "cold s", "first s", "steady s")
     for name, model in manifest.models.items():
         for proof in model.proof:
             times = (proof.cold_seconds, proof.first_seconds, proof.steady_seconds)
@@ -263,7 +264,7 @@ def _shapes(manifest: Manifest) -> Table:
 
 
 def _differences(found: tuple[Difference, ...]) -> Table:
-    table = Table("what", "name", "left", "right")
+    table = Table("what", *(Column(title, overflow="fold") for title in ("name", "left", "right")))
     for one in found:
         table.add_row(one.what, one.name, one.left or "absent", one.right or "absent")
     return table

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from warmup.bundle.files import BundleError
+from warmup.bundle.place import reserved
+
+
+def test_nothing_is_visible_before_it_is_committed(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "target"
+    with reserved(target) as place:
+        assert stat.S_IMODE(place.staging.stat().st_mode) == 0o700
+        (place.staging / "it").mkdir()
+        (place.staging / "it" / "file").write_text("x")
+        assert not target.exists()
+        place.commit(place.staging / "it")
+    assert [p.name for p in target.parent.iterdir()] == ["target"]
+    assert (target / "file").read_text() == "x"
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="stop"), reserved(tmp_path / "target") as place:
+        (place.staging / "it").write_text("x")
+        raise RuntimeError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_the_killed_are_removed_and_others_stay(tmp_path: Path) -> None:
+    (tmp_path / ".target.partial-abc").mkdir()
+    (tmp_path / ".target.lock").write_text("")
+    (tmp_path / ".other.partial-abc").mkdir()
+    with reserved(tmp_path / "target"):
+        assert not (tmp_path / ".target.partial-abc").exists()
+    assert [p.name for p in tmp_path.iterdir()] == [".other.partial-abc"]
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    inside: list[int] = []
+
+    def fill(number: int) -> int:
+        with reserved(tmp_path / "target"):
+            inside.append(number)
+            (tmp_path / f"evidence-{number}").write_text("x")
+            together = len(inside)
+            inside.remove(number)
+        return together
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(fill, range(60))) == {1}
+    assert not (tmp_path / ".target.lock").exists()
+
+
+def test_a_full_directory_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("x")
+    with reserved(target) as place:
+        (place.staging / "it").mkdir()
+        (place.staging / "it" / "new").write_text("x")
+        place.commit(place.staging / "it")
+    assert [p.name for p in target.iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_mount_point_is_no_target() -> None:
+    with pytest.raises(BundleError, match="/proc is a mount point"), reserved(Path("/proc")):
+        pass
+
+
+def test_a_parent_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match=f"{tmp_path / 'file'}: "), reserved(tmp_path / "file" / "target"):
+        pass
