@@ -44,7 +44,9 @@ class FindDb:
     """
 
     def __init__(self, data: bytes, kind: Kind = "find", name: DbName | None = None) -> None:
-        self.data, self.kind, self.name = data, kind, name
+        self.data = data
+        self.kind: Kind = kind
+        self.name = name
         numbers = Names()
         clean = [scan(chunk, offset, numbers) for offset, chunk in chunks(data)] if kind == "find" else []
         self.dirty = [span for columns in clean for span in columns.dirty] if kind == "find" else list(lines(data))
