@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from handlers.engines.torch import DTYPES
@@ -39,10 +39,11 @@ _COMPOSITE = {
         aten.conv_transpose1d,
         aten.conv_transpose2d,
         aten.conv_transpose3d,
-        aten._convolution,
     )
     for overload in (getattr(packet, name) for name in packet.overloads())
 }
+# What traced TorchScript calls; its first nine arguments are those of aten.convolution.
+_INNER = {aten._convolution.default, aten._convolution.deprecated}
 # Evaluation-mode batch norm, by the position of its "training" argument (None: never training). Its output is like
 # its input, which PyTorch's fake implementation finds out by running some twenty fake operations.
 _BATCH_NORMS: dict[Any, int | None] = {
@@ -95,10 +96,10 @@ class _Whole(nn.Module):
     def __init__(self, function: Callable[..., Any], module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.function = function
+        self._function = (function,)  # in a tuple: a function that is the module must not be registered twice
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
+        return self._function[0](*tensors)
 
 
 class _Recorder(TorchDispatchMode):
@@ -116,6 +117,9 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is aten.convolution.default:
             self._record(*args, **kwargs)
+        elif func in _INNER:
+            self._record(*args[:9])
+            return aten.convolution.default(*args[:9])
         elif func in _COMPOSITE:
             with self:
                 return func.decompose(*args, **kwargs)
@@ -124,6 +128,9 @@ class _Recorder(TorchDispatchMode):
             if training is None or not args[training]:
                 self._nothing = torch.empty(0) if self._nothing is None else self._nothing
                 return torch.empty_like(args[0]), self._nothing, self._nothing
+        elif func is aten.equal.default and not any(isinstance(tensor, FakeTensor) for tensor in args):
+            with unset_fake_temporarily():  # TorchScript compares the weights that it froze into its code
+                return func(*args)
         elif _in_place(func):
             return args[0]
         return func(*args, **kwargs)
