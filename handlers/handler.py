@@ -22,7 +22,9 @@ Tensors = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Payload:
-    """A request body as it arrived. ``fields`` holds the parts of a multipart form by name, else it is empty."""
+    """A request body as it arrived. Of a multipart form, ``fields`` holds the parts by name, and ``body`` is the part
+    named ``data`` or ``body``, or the only one, with its own content type.
+    """
 
     body: bytes
     content_type: str = "application/octet-stream"
@@ -41,7 +43,7 @@ class Handler:
     """The base of all handlers; on its own it takes tensors only (Open Inference Protocol) and refuses other bodies."""
 
     def initialize(self, spec: ModelSpec, folder: Path) -> None:
-        """Called once, before the first request and before warming, on the thread that will call the other methods."""
+        """Called once, before any other method. The other methods may then be called from several threads at once."""
         self.spec = spec
         self.folder = folder
 
@@ -50,6 +52,9 @@ class Handler:
         raise InvalidInput(
             f"model {self.spec.name!r} takes tensors, not {payload.content_type}: use /v2/models/{self.spec.name}/infer"
         )
+
+    def check(self, inputs: Tensors) -> None:
+        """Looks at tensors that a client sent as tensors; raises InvalidInput on values that the model cannot take."""
 
     def postprocess(self, outputs: Tensors, context: Any) -> Any:
         """The answer to one request: something JSON can hold, or bytes."""

@@ -1,0 +1,98 @@
+"""Models and their handlers, found by name: folders of a store, classes in ``handlers/`` or in a model's own folder."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+
+import handlers
+from handlers.errors import ModelError
+from handlers.handler import Handler
+from handlers.sources import load_module
+from handlers.spec import ModelSpec, load_spec
+
+OWN_HANDLER = "handler.py"  # what model.yaml's ``handler`` says where the model's folder brings its own
+DEFAULTS = "default.yaml"  # in a store: ``models``, the folders that are used where nobody names any
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's description and the folder that it was read from."""
+
+    spec: ModelSpec
+    folder: Path
+
+
+def find_models(store: Path, names: Iterable[str] = ()) -> tuple[Model, ...]:
+    """The named models of a store (by folder), or those of its ``default.yaml``, or all where it has none.
+
+    Raises ModelError on a folder that is not there, a description that is wrong, and two models of one name.
+    """
+    folders = tuple(names) or _default_folders(store)
+    models = tuple(Model(load_spec(store / name), store / name) for name in folders)
+    owners: dict[str, Path] = {}
+    for model in models:
+        other = owners.setdefault(model.spec.name, model.folder)
+        if other != model.folder:
+            raise ModelError(f"{other} and {model.folder} both describe a model named {model.spec.name!r}")
+    return models
+
+
+def load_handler(spec: ModelSpec, folder: Path) -> Handler:
+    """The handler of a model, not yet initialized; raises ModelError naming what is there instead."""
+    if spec.handler == OWN_HANDLER:
+        return _only_handler(load_module(folder, OWN_HANDLER), f"{folder / OWN_HANDLER}")()
+    known = _modules()
+    if spec.handler not in known:
+        raise ModelError(
+            f"{spec.name}: handler: no handler {spec.handler!r}; allowed: {', '.join(known)}, or {OWN_HANDLER} for a "
+            "class in the model's folder"
+        )
+    module = importlib.import_module(f"handlers.{spec.handler}")
+    return _only_handler(module, f"{spec.name}: handler: handlers/{spec.handler}.py")()
+
+
+def _default_folders(store: Path) -> tuple[str, ...]:
+    path = store / DEFAULTS
+    if not path.is_file():
+        found = tuple(sorted(file.parent.name for file in store.glob("*/model.yaml")))
+        if not found:
+            raise ModelError(f"{store}: no models: expected folders with a model.yaml")
+        return found
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: {error}") from error
+    names = document.get("models") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"{path}: expected one key, 'models', with a list of folder names")
+    return tuple(names)
+
+
+def _modules() -> list[str]:
+    """The modules of the package that define a handler, told by their source so that none is imported."""
+    names = []
+    for module in pkgutil.iter_modules(handlers.__path__):
+        source = Path(handlers.__path__[0]) / f"{module.name}.py"
+        if source.is_file() and "(Handler):" in source.read_text(encoding="utf-8"):
+            names.append(module.name)
+    return names
+
+
+def _only_handler(module: ModuleType, where: str) -> type[Handler]:
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Handler) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(value.__name__ for value in found) or "none"
+        raise ModelError(f"{where}: expected exactly one subclass of Handler, found {names}")
+    return found[0]
