@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 # A module names its typer application ``app``: one command where the subcommand stands alone, several commands where
 # it is a group. Order is the order of the help page.
 COMMANDS: dict[str, str] = {
+    "serve": "serving.cli.serve",
+    "warm": "serving.cli.warm",
     "bench": "serving.cli.bench",
     "bundle": "serving.cli.bundle",
 }

@@ -1,0 +1,189 @@
+"""``preheat warm``: tune, seal and prove every planned shape of the models, and make a bundle of what is left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as Remaining
+from rich.table import Table
+
+from handlers.errors import ModelError
+from handlers.loading import find_models
+from serving.cli.output import console, errors, fail, print_json, reported
+from serving.places import default_bundle, default_models
+from warmup.bundle.files import BundleError
+from warmup.proof import ShapeProof
+from warmup.sweep.journal import JournalError
+from warmup.sweep.progress import Advanced, Note, Started
+from warmup.sweep.progress import Progress as Event
+from warmup.sweep.sweep import Outcome, Request, sweep
+from warmup.sweep.workspace import SweepRunning, WorkspaceError
+
+app = typer.Typer(add_completion=False)
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``1.5m`` or ``2h``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not match or not float(match[1]):
+        raise typer.BadParameter(f"{text!r} is not a duration such as 90s, 10m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``(1, 4)`` for ``1/4``."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise typer.BadParameter(f"{text!r} is not I/N with I from 1 to N, such as 1/4")
+    return int(match[1]), int(match[2])
+
+
+@app.command()
+def warm(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Folders in the model store; its defaults if none.")
+    ] = None,
+    model_store: Annotated[Path, typer.Option(help="The folder of model folders.")] = default_models(),
+    out: Annotated[
+        Path, typer.Option(help="Where the bundle goes; one that is there is built upon.")
+    ] = default_bundle(),
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="DURATION",
+            help="Spend no more than this (90s, 10m, 2h), on what saves most.",
+        ),
+    ] = None,
+    shard: Annotated[
+        tuple | None,
+        typer.Option(parser=parse_shard, metavar="I/N", help="Warm part I of N only; join with: preheat bundle merge."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start with empty stores.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Make every planned shape of the models warm, prove it in a fresh process, and leave a bundle.
+
+    A sweep that was killed is taken up where it was; what is proven already is not done again.
+
+    Exit status: 0 all proven, or left out by --budget or --shard alone; 1 a shape is not proven; 2 could not run.
+    """
+    with reported(ModelError, BundleError, SweepRunning, WorkspaceError, JournalError):
+        found = find_models(model_store, models or ())
+        request = Request(found, out, budget, shard, fresh)
+        view = _View()
+        try:
+            with view.bars:
+                outcome = sweep(request, view.show)
+        except KeyboardInterrupt:
+            fail("interrupted; the same command takes the sweep up again", 130)
+    if json:
+        print_json(_document(request, outcome))
+    else:
+        _print(request, outcome)
+    raise typer.Exit(0 if outcome.holds else 1)
+
+
+class _View:
+    """Progress bars on standard error: one per model and phase, with the time that is left."""
+
+    def __init__(self) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            Remaining(),
+            TextColumn("{task.fields[shape]}", style="dim"),
+            console=errors,
+        )
+        self._tasks: dict[tuple[str, str], TaskID] = {}
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self.bars.console.print(f"preheat: {event.text}", markup=False, soft_wrap=True)
+            return
+        key = (event.phase.value, event.model)
+        if isinstance(event, Started):
+            if key in self._tasks:
+                self.bars.update(self._tasks[key], total=event.shapes, completed=0)
+            else:
+                self._tasks[key] = self.bars.add_task(
+                    f"{event.phase.value:<5} {event.model}", total=event.shapes, shape=""
+                )
+            return
+        assert isinstance(event, Advanced)
+        self.bars.update(self._tasks[key], advance=1, shape=event.shape.text)
+        if event.trouble:
+            text = f"preheat: {event.phase.value} {event.model} {event.shape}: {event.trouble}"
+            self.bars.console.print(text, markup=False, soft_wrap=True)
+
+
+def _document(request: Request, outcome: Outcome) -> dict[str, Any]:
+    made = outcome.bundle
+    return {
+        "out": str(request.out),
+        "bundle": made.digest if made else None,
+        "proven": outcome.holds,
+        "seconds": round(outcome.seconds, 3),
+        "shapes_run": outcome.ran,
+        "models": {
+            proof.model: {"coverage": proof.coverage, "shapes": [shape.to_json() for shape in proof]}
+            for proof in outcome.proofs
+        },
+        "stores": {
+            name: {"entries": store.entries, "bytes": store.bytes}
+            for name, store in (made.manifest.stores.items() if made else ())
+        },
+    }
+
+
+def _print(request: Request, outcome: Outcome) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("model", "shape"):
+        table.add_column(column, no_wrap=column == "model", overflow="fold")
+    for column in ("weight", "cold", "first", "steady", "added"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
+    for proof in outcome.proofs:
+        for shape in proof:
+            table.add_row(
+                proof.model,
+                shape.shape.text,
+                f"{shape.weight:.3f}",
+                _time(shape.cold_seconds),
+                _time(shape.first_seconds),
+                _time(shape.steady_seconds),
+                str(sum(shape.added.values())),
+                _state(shape),
+            )
+    console.print(table)
+    for proof in outcome.proofs:
+        done = len(proof.proven())
+        console.print(
+            f"{proof.model}: {done} of {len(proof.shapes)} shapes proven, {proof.coverage:.1%} of the expected traffic"
+        )
+    made = outcome.bundle
+    if made is None:
+        console.print(f"Nothing is proven; {request.out} is as it was.", soft_wrap=True)
+    elif outcome.ran:
+        console.print(f"{request.out}: {made.digest}, in {outcome.seconds:.1f} s", soft_wrap=True)
+    else:
+        console.print(f"{request.out}: {made.digest}, nothing to do", soft_wrap=True)
+
+
+def _state(shape: ShapeProof) -> str:
+    return "proven" if shape.proven else f"unproven: {shape.reason}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

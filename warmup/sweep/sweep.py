@@ -1,0 +1,254 @@
+"""One sweep from plans to a bundle: what is left to do, the phases, the proofs, and the bundle at its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from handlers.errors import ModelError
+from handlers.loading import Model
+from handlers.sources import model_digest
+from warmup.bundle.build import build
+from warmup.bundle.manifest import Bundle, BundledModel
+from warmup.bundle.place import reserved as bundle_place
+from warmup.identity import identity as identity_of
+from warmup.plan import Plan, expand
+from warmup.proof import Proof, ShapeProof
+from warmup.stores.registry import STORES, stores_for
+from warmup.stores.store import Phase, Store
+from warmup.sweep import base as bases
+from warmup.sweep import journal as journals
+from warmup.sweep.base import Base
+from warmup.sweep.budget import Candidate, Costs
+from warmup.sweep.journal import History, Journal
+from warmup.sweep.phases import BUDGET, Phases
+from warmup.sweep.progress import Note, Report
+from warmup.sweep.workspace import Workspace, entries, reserved
+
+SHARD = "shard"  # why a shape is unproven: another part of the sweep has it
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to warm, where the bundle goes, seconds to spend (None: what it takes), and the part i of n to do."""
+
+    models: tuple[Model, ...]
+    out: Path
+    budget: float | None = None
+    shard: tuple[int, int] | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep came to. ``bundle`` is None where nothing could be proven; ``ran`` counts the shapes that were run,
+    ``seconds`` is the time of this sweep alone."""
+
+    bundle: Bundle | None
+    proofs: tuple[Proof, ...]
+    ran: int
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every shape that was to be proven is. What a budget or a shard leaves for later does not fail."""
+        unproven = [shape for proof in self.proofs for shape in proof if not shape.proven]
+        return self.bundle is not None and all(shape.reason in (BUDGET, SHARD) for shape in unproven)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A model, what it is, and what of its plan is proven already or to be proven now."""
+
+    model: Model
+    digest: str
+    engine: str
+    plan: Plan
+    proven: Mapping[str, ShapeProof]
+    wanted: tuple[Candidate, ...]
+
+
+def sweep(request: Request, report: Report) -> Outcome:
+    """Warms the models and leaves a bundle at ``request.out``, built upon the one that is there.
+
+    Raises ModelError on a model that is wrong, SweepRunning where another sweep is at work, WorkspaceError,
+    JournalError and BundleError where the disk does not do.
+    """
+    started = time.monotonic()
+    specs = [model.spec for model in request.models]
+    stores = stores_for(specs)
+    facts = identity_of(specs, stores)
+    out = request.out.absolute()
+    with reserved(out) as work:
+        base = bases.find(out, facts, {store.name: store for store in STORES}, request.fresh)
+        if base.note:
+            report(Note(base.note))
+        targets = [_target(model, facts, base, request.shard) for model in request.models]
+        if base.bundle and not any(target.wanted for target in targets) and _unchanged(base, targets):
+            work.clear()
+            return Outcome(base.bundle, tuple(map(_kept, targets)), 0, time.monotonic() - started)
+        stores = _all_stores(stores, base)
+        with journals.opened(work.journal) as journal:
+            _resume(work, journal, base, facts, stores, report)
+            for target in targets:
+                journal.model(target.model.spec.name, f"{target.digest} {target.engine}")
+            phases = Phases(
+                models={model.spec.name: model for model in request.models},
+                stores=stores,
+                work=work,
+                journal=journal,
+                report=report,
+                costs=_costs(targets, base),
+                ends=None if request.budget is None else started + request.budget,
+            )
+            phases.run([candidate for target in targets for candidate in target.wanted])
+            proofs = tuple(_proof(target, journal.history, phases, request.shard) for target in targets)
+            ran = sum(len(target.wanted) for target in targets)
+            made = None
+            if any(proof.proven() for proof in proofs):
+                made = _publish(work, out, base, facts, stores, targets, proofs, request.shard)
+        return Outcome(made, proofs, ran, time.monotonic() - started)
+
+
+def _target(model: Model, facts: Mapping[str, str], base: Base, shard: tuple[int, int] | None) -> _Target:
+    name = model.spec.name
+    try:
+        digest = f"sha256:{model_digest(model.spec, model.folder)}"
+    except OSError as error:
+        raise ModelError(f"{error.filename}: {error.strerror}") from error
+    plan = expand(model.spec, model.folder)
+    engine = facts[f"engine.{name}"]
+    proven = base.proven(name, digest, engine)
+    part = plan.shard(*shard) if shard else plan
+    wanted = tuple(Candidate(name, p.shape, p.weight) for p in part if p.shape.text not in proven)
+    return _Target(model, digest, engine, plan, proven, wanted)
+
+
+def _unchanged(base: Base, targets: list[_Target]) -> bool:
+    return all(
+        base.plan(target.model.spec.name) == target.plan
+        and (found := base.model(target.model.spec.name)) is not None
+        and found.version == target.model.spec.version
+        for target in targets
+    )
+
+
+def _kept(target: _Target) -> Proof:
+    shapes = tuple(
+        replace(target.proven[planned.shape.text], weight=planned.weight)
+        if planned.shape.text in target.proven
+        else ShapeProof(planned.shape, planned.weight, False, reason=SHARD)
+        for planned in target.plan
+    )
+    return Proof(target.model.spec.name, shapes)
+
+
+def _all_stores(stores: tuple[Store, ...], base: Base) -> tuple[Store, ...]:
+    """The stores of the swept models, and those that the bundle has for its other models."""
+    named = set(base.bundle.manifest.stores) if base.bundle else set()
+    return tuple(store for store in STORES if store in stores or store.name in named)
+
+
+def _costs(targets: list[_Target], base: Base) -> Costs:
+    """Starts with what earlier sweeps measured of these models, whether or not it still holds as a proof."""
+    costs = Costs.of(target.model.spec for target in targets)
+    for target in targets:
+        found = base.model(target.model.spec.name)
+        for proof in found.proof if found else ():
+            if proof.cold_seconds is not None and any(c.shape == proof.shape for c in target.wanted):
+                costs.expect(target.model.spec.name, proof.shape, proof.cold_seconds, proof.steady_seconds)
+    return costs
+
+
+def _resume(
+    work: Workspace, journal: Journal, base: Base, facts: Mapping[str, str], stores: tuple[Store, ...], report: Report
+) -> None:
+    """Takes up what a killed sweep of the same kind left, or starts from the bundle that is there."""
+    machine = {field: value for field, value in facts.items() if not field.startswith("engine.")}
+    upon = base.bundle.digest + ("" if base.intact else " damaged") if base.bundle else "nothing"
+    kind = {**machine, "base": upon}
+    if journal.history.identity == kind and (work.stores or work.bundle.is_dir()):
+        removed = work.take_back(stores, journal.history.vouched)
+        done = len(journal.history.done[Phase.TUNE])
+        report(Note(f"resuming: {done} shapes are tuned, {len(removed)} unfinished store entries were removed"))
+        return
+    journal.forget()
+    root = work.start_over()
+    base.copy_stores(root)
+    journal.begin(kind, entries(stores, root))
+
+
+def _proof(target: _Target, history: History, phases: Phases, shard: tuple[int, int] | None) -> Proof:
+    name = target.model.spec.name
+    wanted = {candidate.shape for candidate in target.wanted}
+    shapes = []
+    for planned in target.plan:
+        shape = planned.shape
+        if shape not in wanted:
+            kept = target.proven.get(shape.text)
+            shapes.append(
+                replace(kept, weight=planned.weight) if kept else ShapeProof(shape, planned.weight, False, reason=SHARD)
+            )
+            continue
+        tuned, proven = history.find(Phase.TUNE, name, shape), history.find(Phase.PROVE, name, shape)
+        reason = phases.failures.get((name, shape), "")
+        if not reason and proven:
+            reason = _doubt(proven.added, proven.misses)
+        shapes.append(
+            ShapeProof(
+                shape=shape,
+                weight=planned.weight,
+                proven=proven is not None and not reason,
+                cold_seconds=tuned.first_seconds if tuned else None,
+                first_seconds=proven.first_seconds if proven else None,
+                steady_seconds=proven.steady_seconds if proven else None,
+                added=dict(proven.added) if proven else {},
+                reason=reason,
+            )
+        )
+    return Proof(name, tuple(shapes))
+
+
+def _doubt(added: Mapping[str, int], misses: Mapping[str, int]) -> str:
+    """Why a shape that ran is not proven, empty where it is."""
+    grown = [f"{count} new in {store}" for store, count in sorted(added.items())]
+    missed = [f"{name} {count}" for name, count in sorted(misses.items())]
+    return "; ".join([*grown, *missed])
+
+
+def _publish(
+    work: Workspace,
+    out: Path,
+    base: Base,
+    facts: Mapping[str, str],
+    stores: tuple[Store, ...],
+    targets: list[_Target],
+    proofs: tuple[Proof, ...],
+    shard: tuple[int, int] | None,
+) -> Bundle:
+    names = frozenset(target.model.spec.name for target in targets)
+    others = base.others(names)
+    kept = base.bundle.manifest.identity if base.bundle else {}
+    identity = {
+        field: value
+        for field, value in kept.items()
+        if "." in field and (not field.startswith("engine.") or field.removeprefix("engine.") in others)
+    }
+    models = others | {
+        proof.model: BundledModel(target.model.spec.version, target.digest, target.plan, proof)
+        for target, proof in zip(targets, proofs, strict=True)
+    }
+    with bundle_place(out) as place:
+        root = work.hand_over()
+        made = build(
+            root,
+            identity={**identity, **facts},
+            models=models,
+            stores=stores,
+            shard=f"{shard[0]}/{shard[1]}" if shard else "",
+        )
+        place.commit(root)
+    work.clear()
+    return replace(made, root=out)
