@@ -24,6 +24,8 @@ from warmup.bundle.publish import add_signature, publish
 from warmup.bundle.pull import pull, pull_into_cache
 from warmup.bundle.signature import generate, load_private, parse
 from warmup.bundle.trust import Trust, configured_keys
+from warmup.identity import differences as identity_differences
+from warmup.identity import node
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -57,7 +59,12 @@ def inspect_(location: Place, as_json: Json = False) -> None:
 
 @app.command()
 def verify(
-    location: Place, digest: Digest = "", key: Keys = None, trust: Unchecked = False, as_json: Json = False
+    location: Place,
+    digest: Digest = "",
+    key: Keys = None,
+    trust: Unchecked = False,
+    here: Annotated[bool, typer.Option("--here", help="Also compare its identity with this machine's.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check every byte of a bundle and whether it would be trusted here; exit status 1 where `pull` would refuse it."""
     with _reported(), _progress(f"verify {location}") as bar:
@@ -67,6 +74,9 @@ def verify(
         seen = check(location, bar(first.manifest.size))
         if seen.digest != first.digest:
             raise BundleRefused(f"{location}: the bundle changed from {first.digest} to {seen.digest} meanwhile")
+        others = identity_differences(seen.manifest.identity, node()) if here else []
+        if others:
+            raise BundleRefused(f"{location} is for another machine: {'; '.join(map(str, others))}")
     _done(as_json, seen.digest, seen.manifest, f"verified, {reason}", trusted=reason)
 
 

@@ -135,7 +135,7 @@ class Writer:
     """An archive being written; the order of calls is the order of members."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+        self._tar = tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
 
     def add(self, name: str, size: int, content: BinaryIO) -> None:
         """Adds a file of exactly ``size`` bytes; raises OSError where the content has fewer."""

@@ -17,6 +17,7 @@ from warmup.bundle.build import build
 from warmup.bundle.files import STORES, BundleError, BundleRefused
 from warmup.bundle.manifest import Bundle, BundledModel, verify
 from warmup.bundle.place import reserved
+from warmup.identity import differences
 from warmup.plan import Plan, PlannedShape
 from warmup.proof import Proof, ShapeProof
 from warmup.stores.store import MergeReport, Store
@@ -68,7 +69,7 @@ def merge(bundles: Sequence[Bundle], into: Path, stores: Iterable[Store]) -> Mer
         models, unproven = _join_models(bundles, lost)
         built = build(
             root,
-            identity=bundles[0].manifest.identity,
+            identity={field: value for bundle in bundles for field, value in bundle.manifest.identity.items()},
             models=models,
             stores=[known[name] for name in wanted],
         )
@@ -97,17 +98,14 @@ def _in_order(bundles: Sequence[Bundle]) -> list[Bundle]:
 
 
 def _check_identity(bundles: Sequence[Bundle]) -> None:
-    first = bundles[0]
-    problems = []
-    for other in bundles[1:]:
-        mine, theirs = first.manifest.identity, other.manifest.identity
-        problems += [
-            f"{field}: {mine.get(field, 'absent')} in {first.root}, {theirs.get(field, 'absent')} in {other.root}"
-            for field in sorted(mine.keys() | theirs.keys())
-            if mine.get(field) != theirs.get(field)
-        ]
+    first, *others = bundles
+    problems = [
+        f"{other.root}: {difference}"
+        for other in others
+        for difference in differences(first.manifest.identity, other.manifest.identity)
+    ]
     if problems:
-        raise MergeRefused("the bundles are not of one kind of machine: " + "; ".join(problems))
+        raise MergeRefused(f"not the same identity as {first.root}: {'; '.join(problems)}")
 
 
 def _merge_store(store: Store, bundles: Sequence[Bundle], into: Path) -> MergeReport:

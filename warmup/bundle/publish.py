@@ -181,13 +181,17 @@ def _sizes(where: Location, path: str) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _committed(where: Location, path: str) -> Iterator[BinaryIO]:
-    """An object being written that appears under its name when it is whole; an abandoned one never does."""
-    file = cast(AbstractBufferedFile, where.filesystem.open(path, "wb", block_size=_BLOCK, autocommit=False))
+    """An object being written that appears under its name when it is whole; an abandoned one goes away."""
+    files = where.filesystem
+    file = cast(AbstractBufferedFile, files.open(path, "wb", block_size=_BLOCK, autocommit=False))
+    at_once = files.exists(path)  # some backends do not know of commits: what is half written is theirs to show
     try:
         yield cast(BinaryIO, file)
         file.close()
     except BaseException:
         file.discard()
+        if at_once:
+            files.rm_file(path)
         raise
     file.commit()
 
