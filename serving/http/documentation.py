@@ -50,7 +50,7 @@ def render(document: Mapping[str, Any], models: Mapping[str, tuple[ModelSpec, Pl
     ]
     if models:
         parts.append("<h2>Try it</h2><p>The address of this server, then a request to each model:</p>")
-        parts.append("<pre><code>PREHEAT=http://127.0.0.1:8080</code></pre>")
+        parts.append("<pre><code>PREHEAT=http://127.0.0.1:8000</code></pre>")
         for spec, plan in models.values():
             parts.append(f"<h3>{escape(spec.name)}</h3><pre><code>{escape(example(spec, plan))}</code></pre>")
     for tag in document["tags"]:
