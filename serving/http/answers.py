@@ -1,0 +1,76 @@
+"""How an error becomes an answer: status code, headers, and a body in the words of the protocol that was spoken."""
+
+from __future__ import annotations
+
+import http
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from handlers.errors import InvalidInput, UnplannedShape
+from serving.lanes.job import ClientGone, ExecutionFailed, LaneClosed, QueueFull, RequestTimedOut
+from serving.model import NotReady
+from serving.repository import ModelNotFound
+
+Headers = list[tuple[str, str]]
+JSON: Headers = [("content-type", "application/json")]
+CLIENT_GONE = 499  # nginx's code for a client that hung up; it is counted, never sent
+
+
+class BodyTooLarge(Exception):
+    """The request body is over the model's ``limits.request_bytes`` (HTTP 413)."""
+
+
+class EncodingRefused(Exception):
+    """The request body has a content encoding that the server does not undo (HTTP 415)."""
+
+
+STATUS: dict[type[Exception], int] = {
+    InvalidInput: 400,
+    ModelNotFound: 404,
+    BodyTooLarge: 413,
+    EncodingRefused: 415,
+    ClientGone: CLIENT_GONE,
+    ExecutionFailed: 500,
+    UnplannedShape: 503,
+    NotReady: 503,
+    QueueFull: 503,
+    LaneClosed: 503,
+    RequestTimedOut: 504,
+}
+EXPECTED = tuple(STATUS)
+_RETRY_LATER = (NotReady, QueueFull, LaneClosed)  # another try may do better; a shape that is not served will not
+
+# TorchServe's names for what went wrong (frontend/server/.../util/NettyUtils.java, "type" of an error response).
+_TORCHSERVE_TYPES = {
+    400: "BadRequestException",
+    404: "ModelNotFoundException",
+    413: "RequestEntityTooLargeException",
+    415: "UnsupportedMediaTypeException",
+    500: "InternalServerException",
+    503: "ServiceUnavailableException",
+    504: "RequestTimeoutException",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A complete response."""
+
+    status: int
+    body: bytes
+    headers: Headers = field(default_factory=lambda: JSON)
+
+
+def failure(error: Exception, protocol: str) -> Answer:
+    """The answer to a request that ended with one of ``EXPECTED``, in Open Inference Protocol or TorchServe form."""
+    status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+    document: dict[str, Any] = {"error": str(error)}
+    if protocol == "torchserve":
+        kind = _TORCHSERVE_TYPES.get(status, http.HTTPStatus(status).phrase if status != CLIENT_GONE else "ClientGone")
+        document = {"code": status, "type": kind, "message": str(error)}
+    if isinstance(error, UnplannedShape):
+        document["shapes"] = list(error.nearest)
+    headers = [*JSON, ("retry-after", "1")] if isinstance(error, _RETRY_LATER) else JSON
+    return Answer(status, orjson.dumps(document), headers)

@@ -1,0 +1,32 @@
+"""Reading a request's body once, and never more of it than is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.http.answers import BodyTooLarge, EncodingRefused
+
+
+async def read(scope: Any, protocol: Any, limit: int) -> bytes:
+    """The whole body of an RSGI request; raises BodyTooLarge as soon as it is known to exceed ``limit`` bytes.
+
+    A declared length is believed by the HTTP parser too, so it is checked before the first byte is read; a chunked
+    body is counted while it arrives.
+    """
+    headers = scope.headers
+    encoding = headers.get("content-encoding")
+    if encoding is not None and encoding != "identity":
+        raise EncodingRefused(f"content-encoding {encoding!r} is not supported; send the body as it is")
+    length = headers.get("content-length")
+    if length is not None:
+        if int(length) > limit:
+            raise BodyTooLarge(f"the body has {length} bytes, at most {limit} are allowed")
+        return await protocol()
+    parts = []
+    size = 0
+    async for part in protocol:
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(f"the body has more than {limit} bytes, at most {limit} are allowed")
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,1 @@
+"""Where requests wait and run: the warm set, the choice of batches, and the thread that owns an engine."""

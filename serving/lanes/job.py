@@ -1,0 +1,69 @@
+"""One request on its way through a lane, and how it may end other than with outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from handlers.handler import Tensors
+from serving.lanes.warmset import Dims, Outcome
+
+
+class QueueFull(Exception):
+    """The lane's queue holds as many requests as it may (HTTP 503 with Retry-After)."""
+
+
+class LaneClosed(Exception):
+    """The lane is stopping and takes nothing more (HTTP 503)."""
+
+
+class ExecutionFailed(Exception):
+    """The engine raised; the cause is in the log and not for the client (HTTP 500)."""
+
+
+class RequestTimedOut(Exception):
+    """The request was not answered within the model's ``limits.timeout_s`` (HTTP 504)."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its answer was ready; nobody is left to tell."""
+
+
+class Job:
+    """A request in a lane. Times are ``time.perf_counter`` seconds.
+
+    Written by the event loop until it is submitted, by the lane's thread until it is answered. ``abandoned`` may be set
+    by the event loop at any time: the lane then drops the job unless it is already running.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "answer",
+        "copied",
+        "dims",
+        "executed",
+        "inputs",
+        "outcome",
+        "padding",
+        "rows",
+        "started",
+        "submitted",
+        "tails",
+    )
+
+    def __init__(self, inputs: Tensors, dims: Dims, tails: Dims, rows: int, outcome: Outcome) -> None:
+        self.inputs = inputs
+        self.dims = dims
+        self.tails = tails
+        self.rows = rows
+        self.outcome = outcome
+        self.answer: asyncio.Future[Tensors] | None = None
+        self.abandoned = False
+        self.submitted = 0.0
+        self.started = 0.0  # left the queue
+        self.copied = 0.0  # inputs are in the form that the engine runs
+        self.executed = 0.0  # outputs are there
+        self.padding = 0  # input elements that were added for this request
+
+
+Deliver = Callable[[list[tuple[Job, "Tensors | Exception"]]], None]

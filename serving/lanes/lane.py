@@ -1,0 +1,197 @@
+"""The warm lane: one model on one device, batches of planned sizes, first come first served between groups."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from handlers.engines.engine import Engine
+from handlers.handler import Handler, Tensors
+from handlers.shapes import Shape
+from handlers.spec import ModelSpec
+from serving.lanes.batching import Times, Waiting, batch_size, frozen_times, joint_run, patience
+from serving.lanes.job import Deliver, ExecutionFailed, Job
+from serving.lanes.stacking import stack, unstack
+from serving.lanes.thread import EngineThread
+from serving.lanes.warmset import Dims, WarmSet
+
+log = logging.getLogger("preheat.lane")
+
+_GAP_MEMORY = 0.2  # weight of the newest gap in the average gap between arrivals of a group
+_TIME_MEMORY = 0.1  # weight of the newest execution in the average time of a shape
+_TIME_CHANGE = 0.1  # a known time is replaced once its average has moved by this share: decisions are cached by times
+_ANSWER_DELAY = 0.0005  # seconds that finished answers may wait for others, to wake the event loop once for all
+
+
+class _Queue:
+    """The waiting jobs of one group. ``gap`` is the average time between arriving rows, in seconds."""
+
+    __slots__ = ("arrived", "averages", "gap", "holders", "jobs", "rows", "tails", "times", "version")
+
+    def __init__(self, tails: Dims) -> None:
+        self.tails = tails
+        self.version = -1
+        self.times: Times = ()
+        self.averages: dict[int, float] = {}
+        self.holders: tuple[Dims, ...] = ()
+        self.jobs: deque[Job] = deque()
+        self.rows = 0
+        self.gap = 0.0
+        self.arrived = 0.0
+
+    def push(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.rows += job.rows
+        if self.arrived:
+            gap = (job.submitted - self.arrived) / job.rows
+            self.gap = self.gap + _GAP_MEMORY * (gap - self.gap) if self.gap else gap
+        self.arrived = job.submitted
+
+    def learn(self, size: int, seconds: float) -> None:
+        average = self.averages[size] + _TIME_MEMORY * (seconds - self.averages[size])
+        self.averages[size] = average
+        known = dict(self.times)
+        if abs(average - known[size]) > _TIME_CHANGE * known[size]:
+            known[size] = average
+            self.times = frozen_times(known)
+
+
+class Lane(EngineThread):
+    """Runs the requests of one model's warm set.
+
+    ``deliver`` is called on the lane's thread with finished answers and must hand them to the event loop.
+    ``on_batch`` is called there after each execution with the shape that ran, its rows in use, and its seconds.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        handler: Handler,
+        warm: WarmSet,
+        open_engine: Callable[[], Engine],
+        deliver: Deliver,
+        on_batch: Callable[[Shape, int, float], None],
+    ) -> None:
+        super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine)
+        self._spec = spec
+        self._handler = handler
+        self._warm = warm
+        self._deliver = deliver
+        self._on_batch = on_batch
+        self._queues: dict[Dims, _Queue] = {}
+        self._pending = 0
+        self._answers: list[tuple[Job, Tensors | Exception]] = []
+        self._answers_since = 0.0
+
+    def _push(self, job: Job) -> None:
+        queue = self._queues.get(job.tails)
+        if queue is None:
+            queue = self._queues[job.tails] = _Queue(job.tails)
+        if queue.version != self._warm.version:
+            self._refresh()
+        queue.push(job)
+        self._pending += 1
+
+    def _refresh(self) -> None:
+        """Takes over the warm set's times, and which groups can hold which, after it has grown."""
+        version = self._warm.version
+        for queue in self._queues.values():
+            queue.times = frozen_times(self._warm.seconds(queue.tails))
+            queue.averages = dict(queue.times)
+            queue.holders = tuple(
+                other for other in self._queues if other != queue.tails and self._warm.holds(other, queue.tails)
+            )
+            queue.version = version
+
+    def _waiting(self) -> bool:
+        return self._pending > 0
+
+    def _step(self, engine: Engine) -> None:
+        head = self._head()
+        if head is not None and not self._hold(engine, head):
+            self._run(engine, *self._select(head))
+        if self._answers and (not self._pending or time.perf_counter() - self._answers_since > _ANSWER_DELAY):
+            self._deliver(self._answers)
+            self._answers = []
+
+    def _head(self) -> _Queue | None:
+        """The queue whose first living job is the oldest."""
+        oldest: _Queue | None = None
+        for queue in self._queues.values():
+            while queue.jobs and queue.jobs[0].abandoned:
+                self._take(queue)
+            if queue.jobs and (oldest is None or queue.jobs[0].submitted < oldest.jobs[0].submitted):
+                oldest = queue
+        return oldest
+
+    def _take(self, queue: _Queue) -> Job:
+        job = queue.jobs.popleft()
+        queue.rows -= job.rows
+        self._taken += 1
+        self._pending -= 1
+        return job
+
+    def _hold(self, engine: Engine, head: _Queue) -> bool:
+        """Waits for company where nothing else is to do and the measured times say that it pays.
+
+        True if something may have arrived, so that the choice is to be made again.
+        """
+        if self._stopping or self._answers or len(head.jobs) < self._pending or not head.gap:
+            return False
+        left = head.jobs[0].submitted + self._spec.batching.max_delay_ms / 1e3 - time.perf_counter()
+        seconds = patience(head.rows, head.times, 1.0 / head.gap, left)
+        if seconds <= 0:
+            return False
+        before = self._pending
+        self._receive(engine, block=True, timeout=seconds)
+        return self._pending != before
+
+    def _select(self, head: _Queue) -> tuple[Dims, int, list[Job]]:
+        """What runs now: the dims of the group, the planned batch size, and the jobs, the head's first."""
+        target, givers = head, [head]
+        if len(head.jobs) < self._pending:
+            queues = [queue for queue in self._queues.values() if queue.jobs]
+            index = {queue.tails: i for i, queue in enumerate(queues)}
+            waiting = [Waiting(q.rows, q.times, tuple(index[t] for t in q.holders if t in index)) for q in queues]
+            joint = joint_run(index[head.tails], waiting)
+            if joint is not None:
+                target = queues[joint.holder]
+                other = queues[joint.guest] if target is head else target
+                givers = [head, other]
+        size = batch_size(sum(queue.rows for queue in givers), head.jobs[0].rows, target.times)
+        jobs: list[Job] = []
+        filled = 0
+        for queue in givers:
+            while queue.jobs and (queue.jobs[0].abandoned or filled + queue.jobs[0].rows <= size):
+                job = self._take(queue)
+                if not job.abandoned:
+                    jobs.append(job)
+                    filled += job.rows
+        if filled < size:  # requests of several rows may leave a smaller size enough
+            size = batch_size(filled, filled, target.times)
+        return target.tails, size, jobs
+
+    def _run(self, engine: Engine, tails: Dims, size: int, jobs: list[Job]) -> None:
+        now = time.perf_counter()
+        for job in jobs:
+            job.started = now
+        shape = self._warm.shape(tails, size)
+        if not self._answers:
+            self._answers_since = now
+        try:
+            inputs = stack(self._spec, self._handler, shape, jobs)
+            copied = time.perf_counter()
+            outputs = engine.run(inputs)
+            executed = time.perf_counter()
+            parts = unstack(self._spec, self._handler, outputs, shape, jobs)
+        except Exception:  # one batch fails; the lane and every other request live on
+            log.exception("model %s failed on %s", self._spec.name, shape)
+            self._answers += [(job, ExecutionFailed(f"model {self._spec.name!r} failed")) for job in jobs]
+            return
+        for job in jobs:
+            job.copied, job.executed = copied, executed
+        self._answers += parts
+        self._queues[tails].learn(size, executed - copied)
+        self._on_batch(shape, sum(job.rows for job in jobs), executed - copied)

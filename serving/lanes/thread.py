@@ -1,0 +1,141 @@
+"""A thread that owns an engine.
+
+MIOpen handles, streams, captured graphs and PyTorch's convolution caches belong to the thread that made them, so
+everything that touches an engine happens on one thread: loading, warming, running, closing.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from handlers.engines.engine import Engine
+from serving.lanes.job import Job, LaneClosed, QueueFull
+
+_STOP = object()
+
+
+class EngineThread(ABC):
+    """The queue and the thread of a lane; how jobs are chosen and run is up to the lane.
+
+    ``start``, ``submit``, ``call``, ``close`` are called from the event loop. After ``close`` the jobs that wait are
+    still answered.
+    """
+
+    def __init__(self, name: str, limit: int, open_engine: Callable[[], Engine]) -> None:
+        self._name = name
+        self._limit = limit
+        self._open_engine = open_engine
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._submitted = 0  # written by the event loop only
+        self._taken = 0  # written by the engine's thread only; the difference is the queue's depth
+        self._closing = False
+        self._stopping = False
+        self._loaded: Future[None] = Future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    def start(self) -> Future[None]:
+        """Starts the thread; the future is done when the engine is loaded, or holds why it could not be."""
+        self._thread.start()
+        return self._loaded
+
+    @property
+    def depth(self) -> int:
+        """How many requests wait."""
+        return self._submitted - self._taken
+
+    def submit(self, job: Job) -> None:
+        """Queues a job; raises QueueFull or LaneClosed, and then nothing was queued."""
+        if self._closing:
+            raise LaneClosed(f"{self._name} is stopping")
+        if self._submitted - self._taken >= self._limit:
+            raise QueueFull(f"the queue of {self._name} is full ({self._limit} requests)")
+        job.submitted = time.perf_counter()
+        self._submitted += 1
+        self._inbox.put(job)
+
+    def call(self, function: Callable[[Engine], Any]) -> Future[Any]:
+        """Runs ``function(engine)`` on the engine's thread between two executions."""
+        future: Future[Any] = Future()
+        if self._closing:
+            future.set_exception(LaneClosed(f"{self._name} is stopping"))
+        else:
+            self._inbox.put((function, future))
+        return future
+
+    def close(self) -> None:
+        """Stops taking jobs; what waits is answered first. Returns at once: see ``join``."""
+        if not self._closing:
+            self._closing = True
+            self._inbox.put(_STOP)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits for the thread to end; False where it is still running after ``timeout`` seconds."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # Everything below runs on the engine's thread.
+
+    @abstractmethod
+    def _push(self, job: Job) -> None:
+        """Takes over a job that has arrived."""
+
+    @abstractmethod
+    def _waiting(self) -> bool:
+        """Whether any job waits."""
+
+    @abstractmethod
+    def _step(self, engine: Engine) -> None:
+        """Runs what is to run next; called only while a job waits."""
+
+    def _main(self) -> None:
+        try:
+            engine = self._open_engine()
+            engine.load()
+        except Exception as error:  # whoever started the lane gets it, whatever it is
+            self._closing = True
+            self._loaded.set_exception(error)
+            self._refuse_calls(error)
+            return
+        self._loaded.set_result(None)
+        try:
+            while self._waiting() or not self._stopping:
+                self._receive(engine, block=not self._waiting())
+                if self._waiting():
+                    self._step(engine)
+        finally:
+            engine.close()
+
+    def _receive(self, engine: Engine, block: bool, timeout: float | None = None) -> None:
+        """Takes over what has arrived; waits for the first item if ``block``, at most ``timeout`` seconds."""
+        try:
+            item = self._inbox.get(block, timeout) if block else self._inbox.get_nowait()
+            while True:
+                if type(item) is Job:
+                    self._push(item)
+                elif item is _STOP:
+                    self._stopping = True
+                else:
+                    self._answer_call(engine, *item)
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _answer_call(self, engine: Engine, function: Callable[[Engine], Any], future: Future[Any]) -> None:
+        try:
+            future.set_result(function(engine))
+        except Exception as error:  # whoever called gets it, whatever it is
+            future.set_exception(error)
+
+    def _refuse_calls(self, error: Exception) -> None:
+        while not self._inbox.empty():
+            item = self._inbox.get_nowait()
+            if isinstance(item, tuple):
+                item[1].set_exception(error)

@@ -1,0 +1,85 @@
+"""The metrics of a server, as named in ``docs/metrics.md``.
+
+In one process they live in memory. With ``PROMETHEUS_MULTIPROC_DIR`` set before this module is imported, every process
+writes its own files there and any of them can answer a scrape for all (prometheus_client's multiprocess mode).
+"""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from serving.metrics.histogram import BulkHistogram, log_buckets
+
+REQUEST_BUCKETS = log_buckets(0.0005, 60, 30)
+SHAPE_BUCKETS = log_buckets(0.0005, 60, 15)
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+STAGES = ("decode", "preprocess", "queue", "copy", "execute", "postprocess", "encode")
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """All metrics of one server process."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # a second series for every series, which no query here reads
+        self._registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Requests answered.", "model", "version", "protocol", "code")
+        self.request_seconds = self._histogram(
+            "request_seconds", "Time from the request's last byte to its answer.", REQUEST_BUCKETS, "model", "version"
+        )
+        self.stage_seconds = self._histogram(
+            "stage_seconds", "Time that a request spent in each stage.", SHAPE_BUCKETS, "model", "stage"
+        )
+        self.lookups = self._counter(
+            "shape_lookups", "Requests by what the warm set made of their shape.", "model", "outcome"
+        )
+        self.shape_seconds = self._histogram(
+            "shape_seconds", "Request time by planned shape, or cold.", SHAPE_BUCKETS, "model", "shape"
+        )
+        self.elements = self._counter("elements", "Input elements run, asked for or padding.", "model", "kind")
+        self.batch_size = self._histogram("batch_size", "Rows in use of each execution.", BATCH_BUCKETS, "model")
+        self.queue_depth = self._gauge("queue_depth", "Requests that wait.", "livesum", "model")
+        self.rejected = self._counter("rejected", "Requests not run.", "model", "reason")
+        self.store_entries = self._gauge("store_entries", "Entries in a tuning store.", "livemax", "store")
+        self.store_new_entries = self._counter(
+            "store_new_entries", "Entries that appeared after ready: misses that somebody paid for.", "store"
+        )
+        self.cold_seconds = self._counter(
+            "cold_seconds", "Time that requests spent on first-call costs after ready.", "model", "store"
+        )
+        self.shapes = self._gauge("shapes", "Planned shapes by state.", "livemax", "model", "state")
+        self.warmup_seconds = self._gauge("warmup_seconds", "Time spent warming.", "livemax", "model", "phase")
+        self.warmup_remaining = self._gauge(
+            "warmup_remaining_seconds", "Expected time until warm.", "livemax", "model", "phase"
+        )
+        self.ready = self._gauge("ready", "1 if the server is ready for traffic.", "livemin")
+        self.bundle_info = self._gauge(
+            "bundle_info", "The bundle served.", "livemax", "bundle", "arch", "cu", "versions"
+        )
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus scrapes, of all processes where there are several."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)
+        return generate_latest(registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace="preheat", registry=self._registry)
+
+    def _gauge(self, name: str, text: str, mode: str, *labels: str) -> Gauge:
+        return Gauge(
+            name,
+            text,
+            labels,
+            namespace="preheat",
+            registry=self._registry,
+            multiprocess_mode=mode,  # type: ignore[arg-type]
+        )
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> BulkHistogram:
+        return BulkHistogram(name, text, labels, namespace="preheat", registry=self._registry, buckets=buckets)

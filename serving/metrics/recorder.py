@@ -1,0 +1,84 @@
+"""What one model's requests did, kept until it is counted.
+
+A request costs one append here; ``flush`` counts everything at once, on a scrape and once a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+import numpy as np
+
+from serving.lanes.warmset import Outcome
+from serving.metrics.metrics import STAGES, Metrics
+
+
+class Sample(NamedTuple):
+    """One answered request. Times are seconds; ``stages`` are in the order of ``metrics.STAGES``."""
+
+    protocol: str
+    code: int
+    seconds: float
+    outcome: Outcome | None  # None where the request never reached the warm set
+    shape: str
+    stages: tuple[float, ...] | None  # None where the request was not executed
+    useful: int
+    padding: int
+
+
+class Recorder:
+    """The samples of one model. ``add`` on the event loop, ``batch`` on the lane's thread, ``flush`` on the loop."""
+
+    def __init__(self, metrics: Metrics, model: str, version: str) -> None:
+        self._metrics = metrics
+        self._model = model
+        self._version = version
+        self._samples: list[Sample] = []
+        self._batches: deque[int] = deque()
+        self.outcomes: Counter[str] = Counter()
+        for outcome in Outcome:  # a rate over a series that does not exist yet is no data, so all start at 0
+            metrics.lookups.labels(model, outcome.value)
+        for kind in ("useful", "padding"):
+            metrics.elements.labels(model, kind)
+
+    def add(self, sample: Sample) -> None:
+        self._samples.append(sample)
+
+    def batch(self, rows: int) -> None:
+        self._batches.append(rows)
+
+    def rejected(self, reason: str) -> None:
+        self._metrics.rejected.labels(self._model, reason).inc()
+
+    def cold(self, store: str, seconds: float) -> None:
+        """Counts first-call time that a request paid for."""
+        self._metrics.cold_seconds.labels(self._model, store).inc(seconds)
+
+    def flush(self) -> None:
+        """Counts what has been added since the last call."""
+        samples, self._samples = self._samples, []
+        metrics, model = self._metrics, self._model
+        rows = [self._batches.popleft() for _ in range(len(self._batches))]
+        metrics.batch_size.labels(model).observe_many(rows)
+        if not samples:
+            return
+        for (protocol, code), count in Counter((s.protocol, s.code) for s in samples).items():
+            metrics.requests.labels(model, self._version, protocol, str(code)).inc(count)
+        metrics.request_seconds.labels(model, self._version).observe_many([s.seconds for s in samples])
+        for outcome, count in Counter(s.outcome for s in samples if s.outcome is not None).items():
+            metrics.lookups.labels(model, outcome.value).inc(count)
+            self.outcomes[outcome.value] += count
+        executed = [s for s in samples if s.stages is not None]
+        if not executed:
+            return
+        stages = np.array([s.stages for s in executed])
+        for column, stage in enumerate(STAGES):
+            metrics.stage_seconds.labels(model, stage).observe_many(stages[:, column])
+        by_shape: dict[str, list[float]] = {}
+        for sample in executed:
+            by_shape.setdefault(sample.shape, []).append(sample.seconds)
+        for shape, seconds in by_shape.items():
+            metrics.shape_seconds.labels(model, shape).observe_many(seconds)
+        metrics.elements.labels(model, "useful").inc(sum(s.useful for s in executed))
+        metrics.elements.labels(model, "padding").inc(sum(s.padding for s in executed))

@@ -1,0 +1,277 @@
+"""A model as it is served: its handler, its lanes, its warm set, and the state it is in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from handlers.engines.engine import Engine, example, open_engine
+from handlers.errors import UnplannedShape
+from handlers.handler import Handler, Tensors
+from handlers.shapes import Shape
+from handlers.spec import ModelSpec, TensorSpec
+from serving.lanes.cold import ColdLane
+from serving.lanes.job import Job, QueueFull
+from serving.lanes.lane import Lane
+from serving.lanes.outstanding import Outstanding
+from serving.lanes.thread import EngineThread
+from serving.lanes.warmset import Outcome, WarmSet
+from serving.metrics.metrics import Metrics
+from serving.metrics.recorder import Recorder
+from warmup.plan import Plan
+from warmup.proof import Proof, ShapeProof
+from warmup.sweep import framework
+
+log = logging.getLogger("preheat.model")
+
+
+Switches = Mapping[str, "bool | int | str"]  # framework attributes of the serving phase, see warmup.stores.store
+
+
+class State(str, Enum):
+    """Where a model is in its life."""
+
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    FAILED = "failed"
+    STOPPING = "stopping"
+
+
+class NotReady(Exception):
+    """The model is not ready for requests yet, or no more (HTTP 503 with Retry-After)."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a model is served from. ``proof`` is None where the model is served unproven: every shape is then cold."""
+
+    spec: ModelSpec
+    folder: Path
+    plan: Plan
+    proof: Proof | None
+    engine_options: Mapping[str, str]
+
+
+class ServedModel:
+    """One model in this process. All methods are called on the event loop."""
+
+    def __init__(self, served: Served, handler: Handler, metrics: Metrics, switches: Switches) -> None:
+        self.spec = served.spec
+        self.plan = served.plan
+        self.proof = served.proof
+        self.handler = handler
+        self.state = State.LOADING
+        self.error = ""
+        self.outputs: tuple[TensorSpec, ...] = served.spec.outputs
+        self.warm = WarmSet(served.spec)
+        self.recorder = Recorder(metrics, served.spec.name, served.spec.version)
+        self._metrics = metrics
+        self._folder = served.folder
+        self._options = served.engine_options
+        self._switches = switches
+        self._loop = asyncio.get_running_loop()
+        self._outstanding = Outstanding(self._loop, served.spec.limits.timeout_s)
+        self._lane = Lane(
+            self.spec, handler, self.warm, self._open, self._deliver, lambda shape, rows, s: self.recorder.batch(rows)
+        )
+        self._cold: ColdLane | None = None
+        self._cold_shapes: dict[tuple[tuple[int, ...], ...], int] = {}
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def version(self) -> str:
+        return self.spec.version
+
+    @property
+    def ready(self) -> bool:
+        return self.state is State.READY
+
+    @property
+    def coverage(self) -> float:
+        """The share of the expected traffic whose shapes are warm in this process."""
+        return sum(planned.weight for planned in self.plan if planned.shape in self.warm)
+
+    @property
+    def depth(self) -> int:
+        """How many requests wait."""
+        return self._lane.depth + (self._cold.depth if self._cold else 0)
+
+    async def start(self) -> None:
+        """Loads the engine and replays the proven shapes, heaviest first; the outcome is in ``state`` and ``error``."""
+        try:
+            await asyncio.to_thread(self.handler.initialize, self.spec, self._folder)
+            await asyncio.wrap_future(self._lane.start())
+            self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
+            self.state = State.WARMING
+            await self._replay()
+        except Exception as error:  # whatever a framework raises, the server lives on and says why
+            if self.state is not State.STOPPING:
+                self.state, self.error = State.FAILED, str(error) or type(error).__name__
+                log.exception("model %s failed to start", self.name)
+
+    async def _replay(self) -> None:
+        proven = sorted(self.proof.proven(), key=lambda shape: -shape.weight) if self.proof else []
+        expected = sum(shape.first_seconds or 0.0 for shape in proven)
+        seconds = self._metrics.warmup_seconds.labels(self.name, "replay")
+        remaining = self._metrics.warmup_remaining.labels(self.name, "replay")
+        self._count_shapes()
+        started = time.perf_counter()
+        for shape in proven:
+            remaining.set(expected)
+            await self._admit(shape)
+            expected -= shape.first_seconds or 0.0
+            seconds.set(time.perf_counter() - started)
+            self._count_shapes()
+            self._ready_if_covered()
+        remaining.set(0)
+        self._ready_if_covered()
+        if self.state is State.WARMING:
+            self.state = State.FAILED
+            self.error = f"the proof covers {self.coverage:.3f} of the traffic, ready_coverage is {self._wanted():.3f}"
+            log.error("model %s: %s", self.name, self.error)
+
+    async def _admit(self, proof: ShapeProof) -> None:
+        shape, known = proof.shape, proof.steady_seconds
+
+        def warm(engine: Engine) -> float:
+            engine.warm(shape)
+            if known is not None:
+                return known
+            inputs = example(shape)
+            started = time.perf_counter()
+            engine.run(inputs)
+            return time.perf_counter() - started
+
+        self.warm.admit(shape, await asyncio.wrap_future(self._lane.call(warm)))
+
+    def _wanted(self) -> float:
+        return self.spec.ready_coverage if self.proof is not None else 0.0
+
+    def _ready_if_covered(self) -> None:
+        if self.state is State.WARMING and self.coverage >= self._wanted() - 1e-9:
+            self.state = State.READY
+
+    def _count_shapes(self) -> None:
+        states = {
+            "planned": len(self.plan),
+            "proven": len(self.proof.proven()) if self.proof else 0,
+            "warm": len(self.warm),
+        }
+        for state, count in states.items():
+            self._metrics.shapes.labels(self.name, state).set(count)
+
+    async def infer(self, inputs: Tensors, gone: Callable[[], Awaitable[None]] | None = None) -> tuple[Tensors, Job]:
+        """Runs one request, and says in its job how it went.
+
+        ``gone`` returns when the client has hung up: the request then leaves the queue. Raises UnplannedShape,
+        QueueFull, LaneClosed, NotReady, RequestTimedOut, ClientGone or ExecutionFailed.
+        """
+        dims = tuple(array.shape for array in inputs.values())
+        route = self.warm.find(dims)
+        if not self.ready:
+            raise NotReady(f"model {self.name!r} is {self.state.value}" + (f": {self.error}" if self.error else ""))
+        lane: EngineThread = self._lane
+        if route.tails is None:
+            if self.proof is not None and self.spec.cold != "run":
+                self.recorder.rejected("shape")
+                asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
+                raise UnplannedShape(asked.text, self.warm.nearest(dims))
+            lane = await self._cold_lane()
+        job = Job(inputs, dims, route.tails or dims, route.rows, route.outcome)
+        job.answer = self._loop.create_future()
+        try:
+            lane.submit(job)
+        except QueueFull:
+            self.recorder.rejected("queue_full")
+            raise
+        self._outstanding.add(job, gone)
+        try:
+            outputs = await job.answer
+        except BaseException:
+            job.abandoned = True
+            raise
+        finally:
+            self._outstanding.remove(job)
+        if route.outcome is Outcome.COLD:
+            self._met_cold(dims, job)
+        return outputs, job
+
+    def label(self, job: Job) -> str:
+        """The planned shape that a request counts as, or ``cold``."""
+        if job.outcome is Outcome.COLD:
+            return "cold"
+        batches = self.warm.group(job.tails).batches
+        return self.warm.shape(job.tails, next(batch for batch in batches if batch >= job.rows)).text
+
+    def _met_cold(self, dims: tuple[tuple[int, ...], ...], job: Job) -> None:
+        if dims not in self._cold_shapes and len(self._cold_shapes) < 4096:
+            self._cold_shapes[dims] = 0
+            self.recorder.cold("first_call", job.executed - job.started)
+        if dims in self._cold_shapes:
+            self._cold_shapes[dims] += 1
+
+    def met_cold(self) -> dict[str, int]:
+        """The shapes outside the warm set that were asked for and run, with how often."""
+        return {
+            ",".join(
+                f"{tensor.name}={'x'.join(map(str, sizes))}:{tensor.dtype}"
+                for tensor, sizes in zip(self.spec.inputs, dims, strict=True)
+            ): count
+            for dims, count in self._cold_shapes.items()
+        }
+
+    async def warm_now(self, shape: Shape) -> None:
+        """Warms a shape while traffic goes on: first on the cold lane, which pays, then on the warm one."""
+        cold = await self._cold_lane()
+        await asyncio.wrap_future(cold.call(lambda engine: engine.warm(shape)))
+        await self._admit(ShapeProof(shape, self.plan.weight(shape), proven=False))
+        self._count_shapes()
+
+    async def _cold_lane(self) -> ColdLane:
+        if self._cold is None:
+            self._cold = ColdLane(self.spec, self._open, self._deliver)
+            self._cold_loaded = asyncio.ensure_future(asyncio.wrap_future(self._cold.start()))
+        await asyncio.shield(self._cold_loaded)
+        return self._cold
+
+    def _open(self) -> Engine:
+        framework.apply(self._switches)
+        return open_engine(self.spec, self._folder, self._options)
+
+    def _deliver(self, answers: list[tuple[Job, Tensors | Exception]]) -> None:
+        self._loop.call_soon_threadsafe(self._settle, answers)
+
+    def _settle(self, answers: list[tuple[Job, Tensors | Exception]]) -> None:
+        for job, answer in answers:
+            if job.answer is None or job.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                job.answer.set_exception(answer)
+            else:
+                job.answer.set_result(answer)
+
+    def flush_metrics(self) -> None:
+        """Counts what has been recorded since the last call, and the queue's depth."""
+        self.recorder.flush()
+        self._metrics.queue_depth.labels(self.name).set(self.depth)
+
+    async def stop(self) -> None:
+        """Answers what waits, then ends the lanes' threads."""
+        self.state = State.STOPPING
+        for lane in (self._lane, self._cold):
+            if lane is not None:
+                lane.close()
+                await asyncio.to_thread(lane.join)
+        self._outstanding.close()
+        with contextlib.suppress(LookupError):
+            self._metrics.queue_depth.remove(self.name)

@@ -1,0 +1,96 @@
+"""What happens before a framework is imported: the bundle is checked, and this process gets its environment.
+
+The stores of the bundle are copied to a directory of this process alone, which the frameworks then read and, for
+shapes that were not proven, write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from handlers.loading import Model
+from handlers.sources import model_digest
+from serving.model import Served
+from serving.repository import BundleFacts
+from warmup.bundle.manifest import Bundle
+from warmup.bundle.pull import copy_stores
+from warmup.identity import differences, identity
+from warmup.plan import expand
+from warmup.stores.registry import settings_for, stores_for
+from warmup.stores.store import Phase, Settings, Store
+
+
+class BundleMismatch(Exception):
+    """The bundle was made for another machine, other libraries or other models; the message names every difference."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a server process serves. ``stores`` are in ``root/<name>``; ``settings`` are those of the serving phase."""
+
+    served: tuple[Served, ...]
+    stores: tuple[Store, ...]
+    root: Path
+    settings: Settings
+    bundle: BundleFacts | None
+
+
+def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Prepared:
+    """Checks the bundle against this machine and the models, and sets this process's environment for serving.
+
+    ``scratch`` is an empty directory for this process alone. Without a bundle the models are served unproven, with
+    empty stores there. Raises BundleMismatch, ModelError, BundleError.
+    """
+    models = tuple(models)
+    specs = tuple(model.spec for model in models)
+    stores = stores_for(specs)
+    facts = None
+    if bundle is not None:
+        check_identity(bundle, identity(specs, stores))
+        check_models(bundle, models)
+        facts = BundleFacts(bundle.digest, bundle.trusted, dict(bundle.manifest.identity))
+        copy_stores(bundle, scratch)
+    settings = settings_for(stores, Phase.SERVE, scratch)
+    for store in stores:
+        (scratch / store.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ.update(settings.environment)
+    served = []
+    for model in models:
+        bundled = bundle.manifest.models[model.spec.name] if bundle is not None else None
+        served.append(
+            Served(
+                spec=model.spec,
+                folder=model.folder,
+                plan=bundled.plan if bundled else expand(model.spec, model.folder),
+                proof=bundled.proof if bundled else None,
+                engine_options=settings.engine,
+            )
+        )
+    return Prepared(tuple(served), stores, scratch, settings, facts)
+
+
+def check_identity(bundle: Bundle, found: Mapping[str, str]) -> None:
+    """Raises BundleMismatch naming each field of the bundle's identity that is different here."""
+    different = differences(bundle.manifest.identity, found)
+    if different:
+        lines = "; ".join(map(str, different))
+        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for this machine: {lines}")
+
+
+def check_models(bundle: Bundle, models: Iterable[Model]) -> None:
+    """Raises BundleMismatch where a model is not in the bundle, or is not the model that was proven."""
+    wrong = []
+    for model in models:
+        bundled = bundle.manifest.models.get(model.spec.name)
+        if bundled is None:
+            known = ", ".join(bundle.manifest.models) or "none"
+            wrong.append(f"model {model.spec.name} is not in it (it has {known})")
+            continue
+        found = model_digest(model.spec, model.folder)
+        if bundled.digest != found:
+            wrong.append(f"model {model.spec.name}: expected {bundled.digest}, found {found}")
+    if wrong:
+        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for these models: {'; '.join(wrong)}")

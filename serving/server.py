@@ -1,0 +1,115 @@
+"""One server process: models, the serving port, the port for state changes, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from handlers.loading import load_handler
+from serving.http.admin import AdminApplication
+from serving.http.app import Application
+from serving.listener import HttpServer
+from serving.metrics.metrics import Metrics
+from serving.model import Served, ServedModel
+from serving.prepare import Prepared
+from serving.repository import Repository
+from warmup.stores.watch import StoreWatch
+
+log = logging.getLogger("preheat")
+
+_FLUSH_SECONDS = 1.0  # how old the metrics of another process may be when one process answers for all
+_WATCH_SECONDS = 5.0  # between looks at the stores
+
+
+@dataclass(frozen=True)
+class Drain:
+    """How a server ends: how long it goes on taking requests after readiness is off, and how long it then waits for
+    those on their way, in seconds."""
+
+    linger: float = 0.0
+    patience: float = 30.0
+
+
+class Server:
+    """Serves prepared models until it is told to stop."""
+
+    def __init__(
+        self, prepared: Prepared, bound: socket.socket, admin: socket.socket | None, token: str, drain: Drain
+    ) -> None:
+        self._prepared = prepared
+        self._bound = bound
+        self._admin_bound = admin
+        self._token = token
+        self._drain = drain
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begins the orderly end."""
+        self._stop.set()
+
+    async def run(self, started: Callable[[int, int | None], None]) -> int:
+        """Serves; calls ``started`` with the ports as soon as they answer. Returns 0, or 1 if a model failed to start
+        and nothing is left to serve."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        metrics = Metrics()
+        repository = Repository(metrics, self._prepared.bundle)
+        executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
+        application = Application(repository, executor)
+        server = HttpServer(application, self._bound)
+        servers = [server]
+        if self._admin_bound is not None:
+            opener = {served.spec.name: served for served in self._prepared.served}
+            admin = AdminApplication(repository, lambda name: self._open(opener[name], metrics), self._token)
+            servers.append(HttpServer(admin, self._admin_bound))
+        for one in servers:
+            one.start()
+        started(server.port, servers[1].port if len(servers) > 1 else None)
+        starts = [repository.add(self._open(served, metrics)) for served in self._prepared.served]
+        background = [
+            loop.create_task(self._flush(repository)),
+            loop.create_task(self._watch(repository, metrics, starts)),
+        ]
+        await self._stop.wait()
+        log.info("draining")
+        repository.draining = True
+        await asyncio.sleep(self._drain.linger)
+        application.refuse()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(application.idle(), self._drain.patience)
+        for task in background:
+            task.cancel()
+        await repository.stop()
+        for one in servers:
+            await one.close()
+        executor.shutdown(wait=False, cancel_futures=True)
+        return 0
+
+    def _open(self, served: Served, metrics: Metrics) -> ServedModel:
+        return ServedModel(served, load_handler(served.spec, served.folder), metrics, self._prepared.settings.framework)
+
+    async def _flush(self, repository: Repository) -> None:
+        while True:
+            repository.flush_metrics()
+            await asyncio.sleep(_FLUSH_SECONDS)
+
+    async def _watch(self, repository: Repository, metrics: Metrics, starts: list[asyncio.Task[None]]) -> None:
+        """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
+        await asyncio.wait(starts)
+        watch = StoreWatch(self._prepared.stores, self._prepared.root)
+        for store in self._prepared.stores:
+            metrics.store_new_entries.labels(store.name)
+        while True:
+            for store, look in (await asyncio.to_thread(watch.look)).items():
+                metrics.store_entries.labels(store).set(look.total)
+                metrics.store_new_entries.labels(store).inc(len(look.new))
+                for key in look.new:
+                    log.warning("a miss after ready: %s has a new entry %s", store, key)
+            await asyncio.sleep(_WATCH_SECONDS)

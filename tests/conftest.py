@@ -1,0 +1,34 @@
+"""What all tests share: server processes that end with the test that asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from serving.process import ServerProcess
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def null_server() -> Iterator[ServerProcess]:
+    """A server of the null model, which takes ``x`` (fp32, four axes) and returns a constant; unproven."""
+    with ServerProcess(["null", "--model-store", str(REPOSITORY / "benchmarks" / "models"), "--unproven"]) as server:
+        server.wait_ready(60)
+        yield server
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Sequence[str]], ServerProcess]]:
+    """Starts servers with the arguments of ``preheat serve``; every one is stopped after the test."""
+    servers: list[ServerProcess] = []
+
+    def start(arguments: Sequence[str]) -> ServerProcess:
+        servers.append(ServerProcess(arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
