@@ -192,8 +192,9 @@ def _unknown_inference(repository: Repository, request: Request, find: tuple[str
     except ModelNotFound as error:
         answer = failure(error, protocol)
         return Response(answer.body, answer.status, dict(answer.headers))
-    if request.method not in ("POST", "PUT"):
-        return _json({"error": "Method Not Allowed"}, 405, {"allow": "POST"})
+    methods = ("POST", "PUT") if protocol == "torchserve" else ("POST",)
+    if request.method not in methods and (protocol == "torchserve" or parts[-1] == "infer"):
+        return _json({"error": "Method Not Allowed"}, 405, {"allow": ", ".join(methods)})
     return _json({"error": f"no such resource: {request.url.path}"}, 404)
 
 
