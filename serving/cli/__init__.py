@@ -13,8 +13,11 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, str] = {
     "serve": "serving.cli.serve",
     "warm": "serving.cli.warm",
+    "plan": "serving.cli.plan",
     "bench": "serving.cli.bench",
     "bundle": "serving.cli.bundle",
+    "db": "serving.cli.db",
+    "key": "serving.cli.key",
 }
 
 

@@ -83,16 +83,18 @@ class FindDb:
 
         A time of 0 is kept as found: shipped databases hold some, and MIOpen takes such a solver before all others.
         """
-        row = self._rows.get(key)
-        if row is None:
-            return None
+        return self[key] if key in self._rows else None
+
+    def __getitem__(self, key: str) -> tuple[Solution, ...]:
+        """As ``get``, for a key that is there; never empty."""
+        row = self._rows[key]
         found = [self._solution(item) for item in range(self._first[row], self._first[row + 1])]
         return tuple(sorted(found, key=lambda solution: solution.time_ms))
 
     def items(self) -> Iterator[tuple[str, tuple[Solution, ...]]]:
         """All keys and what ``get`` gives for them."""
         for key in self:
-            yield key, self.get(key) or ()
+            yield key, self[key]
 
     def line(self, key: str) -> str | None:
         """The record's line as it is in the file, without its newline."""

@@ -63,7 +63,8 @@ _ROWS = f"SELECT {_KEY_COLUMNS}, solver, params FROM perf_db JOIN config ON conf
 class PerfDb:
     """The records of one file: for each key (24 values joined by ``x``) the parameters by solver.
 
-    For a text file ``data`` is its text, ``rows`` and ``dirty`` are as in ``FindDb``; for SQLite they are empty.
+    ``records`` are all of them. For a text file ``data`` is its text, ``rows`` and ``dirty`` are as in ``FindDb``; for
+    SQLite they are empty.
     """
 
     kind: Kind = "perf"
@@ -76,7 +77,7 @@ class PerfDb:
         rows: Iterable[tuple[str, int, int]] = (),
     ) -> None:
         self.name, self.data = name, data
-        self._records = records
+        self.records = records
         self._rows = tuple(rows)
         self.dirty = list(lines(data))
 
@@ -113,17 +114,17 @@ class PerfDb:
         return cls(records, name, data, rows)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.records)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._records
+        return key in self.records
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
+        return iter(self.records)
 
     def get(self, key: str) -> Mapping[str, str] | None:
         """Parameters by solver, or None."""
-        return self._records.get(key)
+        return self.records.get(key)
 
     def rows(self) -> Iterator[tuple[str, int, int]]:
         """Key, start and end of every line of a text file that has a key."""
@@ -132,12 +133,12 @@ class PerfDb:
     @property
     def solvers(self) -> tuple[str, ...]:
         """The solvers that have parameters for some problem."""
-        return tuple(sorted({solver for record in self._records.values() for solver in record}))
+        return tuple(sorted({solver for record in self.records.values() for solver in record}))
 
     @property
     def solutions(self) -> int:
         """How many sets of parameters there are."""
-        return sum(map(len, self._records.values()))
+        return sum(map(len, self.records.values()))
 
 
 def write_sqlite(records: Mapping[str, Mapping[str, str]], path: Path) -> None:

@@ -47,11 +47,11 @@ NOT_REPAIRABLE = frozenset({"unknown-solver"})
 
 _GLUED_FIND = re.compile(rf"(?:(?<=[A-Za-z])|(?<=>))(?=(?:{KEY_SHAPE})=)")
 _BEFORE_GLUE = re.compile(r"(?:miopen[A-Za-z]+|<unused>|not used)$")
-_PERF_KEY = r"[23](?:x\d+){20}x[A-Z]{4,5}c?x[A-Z0-9]+x[FBW]"
-_GLUED_PERF = re.compile(f"(?={_PERF_KEY}=)")
+PERF_KEY = r"[23](?:x\d+){20}x[A-Z]{4,5}c?x[A-Z0-9]+x[FBW]"
+_GLUED_PERF = re.compile(f"(?={PERF_KEY}=)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _JUNK = "\ufeff\xef\xbb\xbf \t\0"
-_KEYS = {"find": re.compile(KEY_SHAPE), "perf": re.compile(_PERF_KEY)}
+_KEYS = {"find": re.compile(KEY_SHAPE), "perf": re.compile(PERF_KEY)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,24 +76,30 @@ def _locked_file(path: Path, deadline: float, wait_s: float) -> Iterator[None]:
 def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
     """Replaces ``path`` by the parts, or leaves it as it was; a symlink's target is replaced, not the link.
 
-    The new file is complete on disk before it gets its name, and keeps the mode of the file that it replaces. MIOpen's
-    ``.time`` beside it is not touched: it holds a host's uptime, which a writer must not invent.
+    MIOpen's ``.time`` beside it is not touched: it holds a host's uptime, which a writer must not invent.
+    """
+    with new_file(path) as temporary, temporary.open("wb") as file:
+        file.writelines(parts)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` for a file that the block makes; it becomes ``path`` once it is complete on disk.
+
+    It keeps the mode of the file that it replaces. Where the block raises, ``path`` stays as it was.
     """
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o777)
+        _sync(temporary, os.O_RDONLY)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def free_name(path: Path) -> Path:
@@ -105,8 +111,8 @@ def free_name(path: Path) -> Path:
     return candidate
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
