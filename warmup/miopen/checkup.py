@@ -15,9 +15,10 @@ from pathlib import Path
 from warmup.miopen import kernelcache
 from warmup.miopen.damage import DbFinding, check_text
 from warmup.miopen.files import kind_of, misnamed
-from warmup.miopen.finddb import FindDb, name_of
+from warmup.miopen.finddb import SQLITE_MAGIC, FindDb, name_of, read_bytes
 from warmup.miopen.names import DbName, Device
 from warmup.miopen.perfdb import PerfDb, check_sqlite
+from warmup.miopen.sqlitefile import plain_file
 from warmup.miopen.writing import lock_paths
 
 
@@ -33,16 +34,14 @@ def check(path: Path, device: Device | None = None, version: str | None = None) 
         faults = kernelcache.check(path)
         why = "MIOpen's Find fails with status 5, or reports a possible database corruption"
         return findings + [DbFinding("bad-kernels", str(path), fault, why, repairable=True) for fault in faults]
-    if kind == "perf" and _is_sqlite(path):
+    if kind != "perf":
+        return findings + check_text(FindDb.read(path, kind), str(path))
+    data = read_bytes(path)
+    if data.startswith(SQLITE_MAGIC):
         why = "MIOpen fails with an internal error while accessing the database"
-        return findings + [DbFinding("bad-sqlite", str(path), fault, why, True) for fault in check_sqlite(path)]
-    database = PerfDb.read(path) if kind == "perf" else FindDb.read(path, kind)
-    return findings + check_text(database, str(path))
-
-
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
+        with plain_file(path, data) as file:
+            return findings + [DbFinding("bad-sqlite", str(path), fault, why, True) for fault in check_sqlite(file)]
+    return findings + check_text(PerfDb.parse(data, name), str(path))
 
 
 def _name(path: Path, name: DbName | None, device: Device | None, version: str | None) -> Iterator[DbFinding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from warmup.miopen.finddb import FindDb, NotADatabase, name_of
 from warmup.miopen.kernelcache import TABLE
 from warmup.miopen.keys import KEY_SHAPE
-from warmup.miopen.names import Kind
+from warmup.miopen.names import DbName, DbNameError, Kind
 from warmup.miopen.perfdb import PerfDb
 from warmup.miopen.records import PERF_KEY
 from warmup.miopen.sqlitefile import tables
@@ -48,7 +48,11 @@ def kind_of(path: Path) -> Kind:
 
 def is_database_name(name: str) -> bool:
     """Whether a file name ends as MIOpen's databases do and is no companion of one."""
-    return name.removesuffix(".bz2").endswith(_ENDINGS) and not _COMPANIONS.fullmatch(name)
+    try:
+        DbName.parse(name)
+    except DbNameError:
+        return name.removesuffix(".bz2").endswith(_ENDINGS) and not _COMPANIONS.fullmatch(name)
+    return True
 
 
 def databases_in(directory: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from warmup.miopen.records import ALGORITHMS, Item, inspect
 from warmup.miopen.records import Solution as Solution
 from warmup.miopen.scan import ALGORITHM_NAMES, Columns, Names, chunks, scan
 
-_BZ2, _SQLITE = b"BZh", b"SQLite format 3\0"
+BZ2_MAGIC, SQLITE_MAGIC = b"BZh", b"SQLite format 3\0"
 
 
 class NotADatabase(ValueError):
@@ -62,7 +62,9 @@ class FindDb:
         """
         path = Path(path)
         name = name_of(path)
-        data = read_text(path)
+        data = read_bytes(path)
+        if data.startswith(SQLITE_MAGIC):
+            raise NotADatabase(f"{path} is SQLite, not a find-db")
         database = cls(data, kind or (name.kind if name and name.kind == "fusion" else "find"), name)
         if not len(database) and name is None:
             raise NotADatabase(f"{path}: no line is a record of a find-db, KEY=SOLVER:TIME,WORKSPACE,ALGORITHM")
@@ -191,14 +193,12 @@ def name_of(path: Path) -> DbName | None:
         return None
 
 
-def read_text(path: Path) -> bytes:
-    """The bytes of a text database, decompressed if need be; raises NotADatabase for SQLite and broken bzip2."""
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a database, decompressed if need be; raises NotADatabase for broken bzip2."""
     with path.open("rb") as file:
-        magic = file.read(len(_SQLITE))
+        magic = file.read(len(BZ2_MAGIC))
         file.seek(0)
-        if magic == _SQLITE:
-            raise NotADatabase(f"{path} is SQLite, not a text database")
-        if not magic.startswith(_BZ2):
+        if magic != BZ2_MAGIC:
             return file.read()
         try:
             with bz2.open(file) as stream:

@@ -86,12 +86,27 @@ def digests(path: Path) -> dict[tuple[str, str], str]:
 def write(path: Path, rows: Iterable[Kernel]) -> None:
     """A new cache with these rows; ``path`` must not exist. Of two rows with one key the first stays."""
     with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA journal_mode=WAL")  # as MIOpen, whose first use would change the file otherwise
         for statement in _CREATE:
             database.execute(statement)
         database.executemany(
             f"INSERT OR IGNORE INTO {TABLE} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
             ((row.name, row.arguments, row.blob, row.digest, row.size) for row in rows),
         )
+
+
+def add(path: Path, rows: Iterable[Kernel]) -> int:
+    """Adds the rows that a cache lacks, all or none, and returns their number; a row that is there already stays.
+
+    Costs what the new rows cost, however large the cache is. Raises sqlite3.Error.
+    """
+    with closing(sqlite3.connect(path)) as database, database:
+        before = database.total_changes
+        database.executemany(
+            f"INSERT OR IGNORE INTO {TABLE} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
+            ((row.name, row.arguments, row.blob, row.digest, row.size) for row in rows),
+        )
+        return database.total_changes - before
 
 
 def check(path: Path) -> list[str]:

@@ -114,13 +114,14 @@ def _kind(path: Path, out: Path) -> Kind:
 
 @contextmanager
 def _quiet(out: Path, *sources: Path) -> Iterator[None]:
-    """Holds MIOpen's locks of the output and of the sources that a live process has a lock file for."""
+    """Holds MIOpen's locks of the output, and of those sources for which some process has made a lock file."""
     taken: set[Path] = set()
     with ExitStack() as stack:
         for path in sorted({out.absolute(), *(source.absolute() for source in sources)}):
             name = name_of(path)
             locks = set(lock_paths(path))
-            if name and name.scope == "user" and not taken & locks and any(lock.exists() for lock in locks):
+            needed = path == out.absolute() or any(lock.exists() for lock in locks)
+            if name and name.scope == "user" and name.text and needed and not taken & locks:
                 stack.enter_context(locked(path))
                 taken |= locks
         yield

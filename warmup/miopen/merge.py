@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warmup.miopen.finddb import FindDb
-from warmup.miopen.names import DbName
+from warmup.miopen.names import DbName, Kind
 from warmup.miopen.records import ALGORITHMS, Item, Solution, inspect
 
 
@@ -70,9 +70,9 @@ def join_find(sources: Sequence[FindDb], labels: Sequence[str]) -> Joined:
             found = [(label, line) for label, other in pairs if (line := other.line(key)) is not None]
             line = found[0][1]
             if any(text != line for _, text in found):
-                line, disagreements = _joined_record(key, found)
+                line, disagreements = _joined_record(key, found, source.kind)
                 conflicts += disagreements
-                improved += at == 0 and _values(line) != _values(found[0][1])
+                improved += at == 0 and _values(line, source.kind) != _values(found[0][1], source.kind)
             added += at > 0
             lines.append(line.encode("latin-1") + b"\n")
     return Joined(tuple(lines), len(sources[0]), added, improved, tuple(conflicts))
@@ -100,13 +100,13 @@ def join_perf(
     return joined, tuple(conflicts)
 
 
-def _joined_record(key: str, found: Sequence[tuple[str, str]]) -> tuple[str, list[Conflict]]:
+def _joined_record(key: str, found: Sequence[tuple[str, str]], kind: Kind) -> tuple[str, list[Conflict]]:
     """One record of several: each solver with its fastest time, fastest first."""
     best: dict[str, tuple[str, Item]] = {}
     conflicts = []
     choices = {}
     for label, line in found:
-        items = inspect(line, "find").records[0].items
+        items = inspect(line, kind).records[0].items
         fastest = min(items, key=_rank)
         choices.setdefault(fastest.solver, (label, fastest))
         for item in items:
@@ -121,9 +121,9 @@ def _joined_record(key: str, found: Sequence[tuple[str, str]]) -> tuple[str, lis
     return f"{key}={';'.join(_modern(item) for item in ordered)}", conflicts
 
 
-def _values(line: str) -> set[Solution | None]:
+def _values(line: str, kind: Kind) -> set[Solution | None]:
     """What a record says, whatever the order and the format of its items."""
-    return {item.solution for item in inspect(line, "find").records[0].items}
+    return {item.solution for item in inspect(line, kind).records[0].items}
 
 
 def _workspace_conflict(key: str, old: tuple[str, Item], new: tuple[str, Item]) -> list[Conflict]:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from warmup.miopen.finddb import NotADatabase, lines, name_of, read_text
+from warmup.miopen.finddb import SQLITE_MAGIC, NotADatabase, lines, name_of, read_bytes
 from warmup.miopen.names import DbName, Kind
 from warmup.miopen.records import inspect
-from warmup.miopen.sqlitefile import integrity, opened
+from warmup.miopen.sqlitefile import integrity, opened, plain_file
 
 # The values of a key, in the order of a text key; an SQLite ``config`` row has the same names.
 COLUMNS = (
@@ -88,9 +88,9 @@ class PerfDb:
         name = name_of(path)
         if name and not name.text and not name.bz2 and path.stat().st_size == 0:
             return cls({}, name)
-        with path.open("rb") as file:
-            sqlite = file.read(16) == b"SQLite format 3\0"
-        database = cls(_read_sqlite(path), name) if sqlite else cls.parse(read_text(path), name)
+        data = read_bytes(path)
+        sqlite = data.startswith(SQLITE_MAGIC)
+        database = cls(_read_sqlite(path, data), name) if sqlite else cls.parse(data, name)
         if not len(database) and name is None and not sqlite:
             raise NotADatabase(
                 f"{path}: no line is a record of a perf-db, 24 values joined by x, then =SOLVER:PARAMETERS"
@@ -165,10 +165,10 @@ def check_sqlite(path: Path) -> list[str]:
     return problems
 
 
-def _read_sqlite(path: Path) -> dict[str, dict[str, str]]:
+def _read_sqlite(path: Path, data: bytes) -> dict[str, dict[str, str]]:
     records: dict[str, dict[str, str]] = {}
     try:
-        with opened(path) as database:
+        with plain_file(path, data) as file, opened(file) as database:
             for *values, solver, parameters in database.execute(_ROWS):
                 records.setdefault("x".join(map(str, values)), {})[solver] = parameters
     except sqlite3.Error as error:

@@ -116,6 +116,7 @@ _FATAL = frozenset({"ill-formed", "leading-junk", "glued-lines", "cut-record", "
 def inspect(text: str, kind: Kind) -> Line:
     """Everything about one line, given without its newline; ``kind`` is find, fusion or perf."""
     faults, aside = [], []
+    whole = text
     if text.endswith("\r"):
         faults.append(Fault("crlf", "ends in a carriage return"))
         text = text.rstrip("\r")
@@ -132,7 +133,7 @@ def inspect(text: str, kind: Kind) -> Line:
         records += [record] if record else []
         faults += found
         aside += lost
-    return Line(tuple(records), tuple(faults), tuple(aside))
+    return Line(tuple(records), tuple(faults), tuple(aside if records else [whole]))
 
 
 def parse_item(text: str) -> Item | Fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,10 +14,13 @@ from urllib.parse import quote
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection; where the directory cannot be written, one that ignores an unfinished journal.
 
-    A database in WAL mode, as MIOpen keeps it, needs a shared-memory file beside it even to be read.
+    A database in WAL mode, as MIOpen keeps it, needs a shared-memory file beside it even to be read, and a reader leaves
+    that and an empty log behind. Where there is no log with something in it, the file is whole and is read by itself.
     """
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
-    connection = sqlite3.connect(address, uri=True)
+    log = path.with_name(f"{path.name}-wal")
+    whole = not log.exists() or not log.stat().st_size
+    connection = sqlite3.connect(f"{address}&immutable=1" if whole else address, uri=True)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
@@ -24,6 +28,18 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         connection = sqlite3.connect(address + "&immutable=1", uri=True)
     with closing(connection):
         yield connection
+
+
+@contextmanager
+def plain_file(path: Path, data: bytes) -> Iterator[Path]:
+    """``path`` itself where it holds ``data``; else, for what was compressed in it, a file for as long as the block."""
+    if path.stat().st_size == len(data):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(suffix=".db") as file:
+        file.write(data)
+        file.flush()
+        yield Path(file.name)
 
 
 def tables(path: Path) -> set[str]:
