@@ -89,7 +89,7 @@ def check_models(bundle: Bundle, models: Iterable[Model]) -> None:
             known = ", ".join(bundle.manifest.models) or "none"
             wrong.append(f"model {model.spec.name} is not in it (it has {known})")
             continue
-        found = model_digest(model.spec, model.folder)
+        found = f"sha256:{model_digest(model.spec, model.folder)}"
         if bundled.digest != found:
             wrong.append(f"model {model.spec.name}: expected {bundled.digest}, found {found}")
     if wrong:
