@@ -1,4 +1,4 @@
-"""A server process under a handle: started, waited for until it is ready, stopped. For the demo, benchmarks and tests."""
+"""A server process under a handle: started, waited for until it is ready, stopped."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 # A module names its typer application ``app``: one command where the subcommand stands alone, several commands where
 # it is a group. Order is the order of the help page.
 COMMANDS: dict[str, str] = {
+    "demo": "serving.cli.demo",
     "serve": "serving.cli.serve",
     "warm": "serving.cli.warm",
     "plan": "serving.cli.plan",

@@ -74,9 +74,9 @@ def serve(
         from serving.server import Drain, Server
 
         def started(port: int, admin_port: int | None) -> None:
-            log.info("serving on http://%s:%d", host, port)
             if admin_port is not None:
-                log.info("state changes on http://%s:%d, token in %s", admin_host, admin_port, where)
+                typer.echo(f"state changes on http://{admin_host}:{admin_port}, token in {where}", err=True)
+            typer.echo(f"serving on http://{host}:{port}", err=True)
 
         async def main() -> int:
             return await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience)).run(started)
