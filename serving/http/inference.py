@@ -14,7 +14,7 @@ import orjson
 from serving.http import body as request_body
 from serving.http import multipart, oip
 from serving.http.answers import CLIENT_GONE, EXPECTED, JSON, Answer, failure
-from serving.lanes.job import Job
+from serving.lanes.job import ExecutionFailed, Job
 from serving.metrics.recorder import Sample
 from serving.model import ServedModel
 
@@ -55,7 +55,7 @@ class Endpoint:
             raise
         except Exception:  # a fault of ours or of a handler: the client learns that, the log learns why
             log.exception("model %s: request failed", self.model.name)
-            answer = Answer(500, orjson.dumps({"error": f"model {self.model.name!r} failed"}), JSON)
+            answer = failure(ExecutionFailed(f"model {self.model.name!r} failed"), name)
         self._record(name, answer.status, time.perf_counter() - started, job, stages)
         if answer.status != CLIENT_GONE:
             protocol.response_bytes(answer.status, answer.headers, answer.body)

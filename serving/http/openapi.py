@@ -123,7 +123,11 @@ def _model_paths(names: list[str]) -> Schema:
     paths["/v2/models/{model}/shapes"] = _get(
         "models", "Plan, proof times, warm set and outcomes", reference("Shapes"), plain, [model]
     )
-    for path, parameters in (("/models/{model}", [model]), ("/models/{model}/{version}", [model, version])):
+    for path, parameters in (
+        ("/models/{model}", [model]),
+        ("/models/{model}/all", [model]),
+        ("/models/{model}/{version}", [model, version]),
+    ):
         paths[path] = _get(
             "models", "The model, as TorchServe describes it", reference("ModelDescriptions"), torchserve, parameters
         )

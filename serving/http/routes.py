@@ -105,6 +105,7 @@ def application(repository: Repository) -> Starlette:
             Route("/ping", ping),
             Route("/models", list_models),
             Route("/models/{model}", describe_model),
+            Route("/models/{model}/all", describe_model),
             Route("/models/{model}/{version}", describe_model),
             Route("/metrics", metrics),
             Route("/openapi.json", specification),

@@ -30,9 +30,9 @@ class Pair:
         return {"sum": inputs["a"].sum(axis=1, keepdims=True), "mask": inputs["mask"]}
 
 
-class Broken:
+class Histogram:
     def run(self, inputs):
-        raise RuntimeError("out of paint")
+        return {"count": inputs["histogram"].sum(axis=1, keepdims=True)}
 """
 
 _MODEL = """
@@ -59,17 +59,55 @@ shapes: {list: ["a=1x4:int64,mask=1x4:bool", "a=2x4:int64,mask=2x4:bool"]}
 cold: reject
 """
 
+_COUNTER = """
+name: counter
+version: "2"
+handler: handler.py
+engine: {kind: python, source: "echo.py:Histogram"}
+inputs: [{name: histogram, dtype: float32, dims: [batch, 256]}]
+outputs: [{name: count, dtype: float32, dims: [batch, 1]}]
+shapes: {list: ["histogram=1x256:fp32"]}
+limits: {request_bytes: 100000}
+"""
+
+_HANDLER = """
+import numpy as np
+
+from handlers.errors import InvalidInput
+from handlers.handler import Handler, Prepared
+
+
+class Counter(Handler):
+    def preprocess(self, payload):
+        if not payload.body and not payload.fields:
+            raise InvalidInput("nothing to count")
+        if payload.body == b"fault":
+            raise ZeroDivisionError("a fault of the handler")
+        body = payload.body or b"".join(payload.fields.values())
+        counts = np.bincount(np.frombuffer(body, np.uint8), minlength=256).astype(np.float32)
+        return Prepared({"histogram": counts[None]}, payload)
+
+    def postprocess(self, outputs, context):
+        if context.content_type == "text/plain":
+            return f"{int(outputs['count'][0, 0])} bytes"
+        if context.content_type == "application/x-echo":
+            return context.body
+        return {"count": outputs["count"][0], "type": context.content_type, "fields": sorted(context.fields)}
+"""
+
 
 @pytest.fixture(scope="session")
 def echo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model store: ``echo-DTYPE`` (x -> y, any shape runs) and ``pair`` (a, mask -> sum, mask; cold is rejected)."""
+    """A model store: ``echo-DTYPE`` (x -> y, any shape runs) and ``pair`` (a, mask -> sum, mask; cold is rejected), and
+    ``counter`` whose handler counts the bytes of any body."""
     store = tmp_path_factory.mktemp("echo-store")
-    models = {f"echo-{dtype}": _MODEL.format(dtype=dtype) for dtype in DTYPES} | {"pair": _PAIR}
+    models = {f"echo-{dtype}": _MODEL.format(dtype=dtype) for dtype in DTYPES} | {"pair": _PAIR, "counter": _COUNTER}
     for name, text in models.items():
         folder = store / name
         folder.mkdir()
         (folder / "model.yaml").write_text(text)
         (folder / "echo.py").write_text(_ECHO)
+    (store / "counter" / "handler.py").write_text(_HANDLER)
     return store
 
 
