@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from handlers.errors import ModelError
 from handlers.loading import find_models
 from handlers.spec import ModelSpec
 from serving.cli.output import console, fail, print_json, reported
+from serving.places import default_models
 from warmup.coverage import Comparison, CoverageError, Records, ShapeCoverage, cover
 from warmup.miopen.finddb import NotADatabase
 from warmup.plan import Plan, expand
@@ -27,7 +28,7 @@ def plan(
     db: Annotated[
         list[Path] | None, typer.Option(help="A MIOpen find-db (.fdb.txt, .ufdb.txt, also .bz2); may be repeated.")
     ] = None,
-    store: Annotated[Path, typer.Option(help="Where models are, one folder each.")] = Path("model_store"),
+    model_store: Annotated[Path, typer.Option(help="The folder of model folders.")] = default_models(),
     nhwc: Annotated[
         bool | None,
         typer.Option(
@@ -45,21 +46,21 @@ def plan(
     Needs no GPU. Predicted times are the database's own, for convolutions alone.
     """
     with reported(ModelError, TraceError):
-        found = _find(model, store)
-        spec, folder = found
+        spec, folder = _find(model, model_store)
         planned = expand(spec, folder)
         shapes = [item.shape for item in planned]
         if spec.engine.kind == "python" and not db:
             _show_shapes(planned, as_json)
             return
-        nhwc = nhwc_suggested() if nhwc is None else nhwc
+        if spec.engine.kind == "torch":
+            nhwc = nhwc_suggested() if nhwc is None else nhwc
         traced = trace(spec, folder, shapes, nhwc=nhwc)
     if not db:
         if minimum is not None:
             fail("--min-coverage needs --db")
         _show_problems(planned, traced, nhwc, as_json)
         return
-    with reported(CoverageError, NotADatabase, OSError):
+    with reported(CoverageError, NotADatabase):
         records = Records.load(db, traced.keys.values())
         covered = cover(planned, traced, records)
     share = _share(traced, records)
@@ -83,6 +84,8 @@ def _find(model: str, store: Path) -> tuple[ModelSpec, Path]:
     folder = Path(model)
     if not (folder / "model.yaml").is_file() and (store / model / "model.yaml").is_file():
         folder = store / model
+    if not (folder / "model.yaml").is_file():
+        raise ModelError(f"{model!r} is neither a folder with a model.yaml nor a model in {store}")
     (found,) = find_models(folder.parent, [folder.name])
     return found.spec, found.folder
 
@@ -93,7 +96,7 @@ def _share(traced: PlanTrace, records: Records) -> float:
     return have / len(traced.problems) if traced.problems else 1.0
 
 
-def _head(planned: Plan, traced: PlanTrace, nhwc: bool) -> dict[str, object]:
+def _head(planned: Plan, traced: PlanTrace, nhwc: bool | None) -> dict[str, object]:
     return {
         "model": planned.model,
         "suggest_nhwc": nhwc,
@@ -106,14 +109,14 @@ def _show_shapes(planned: Plan, as_json: bool) -> None:
         shapes = [{"shape": item.shape.text, "weight": item.weight} for item in planned]
         print_json({"model": planned.model, "shapes": shapes})
         return
-    table = Table("shape", "weight")
+    table = Table(Column("shape", no_wrap=True), "weight")
     for item in planned:
         table.add_row(item.shape.text, f"{item.weight:.2%}")
     console.print(table)
     console.print(f"{planned.model}: {len(planned)} shapes; an engine of Python code cannot be traced for convolutions")
 
 
-def _show_problems(planned: Plan, traced: PlanTrace, nhwc: bool, as_json: bool) -> None:
+def _show_problems(planned: Plan, traced: PlanTrace, nhwc: bool | None, as_json: bool) -> None:
     if as_json:
         shapes = [
             {
@@ -128,7 +131,7 @@ def _show_problems(planned: Plan, traced: PlanTrace, nhwc: bool, as_json: bool) 
         ]
         print_json({**_head(planned, traced, nhwc), "shapes": shapes})
         return
-    table = Table("shape", "weight", "problems", "convolutions")
+    table = Table(Column("shape", no_wrap=True), "weight", "problems", "convolutions")
     for shape in traced:
         weight = f"{planned.weight(shape.shape):.2%}"
         table.add_row(shape.shape.text, weight, str(len(shape.calls)), str(shape.executions))
@@ -137,9 +140,9 @@ def _show_problems(planned: Plan, traced: PlanTrace, nhwc: bool, as_json: bool) 
 
 
 def _show_coverage(
-    planned: Plan, traced: PlanTrace, records: Records, covered: tuple[ShapeCoverage, ...], nhwc: bool
+    planned: Plan, traced: PlanTrace, records: Records, covered: tuple[ShapeCoverage, ...], nhwc: bool | None
 ) -> None:
-    table = Table("shape", "weight", "problems", "covered", "best ms", "default-like", "naive")
+    table = Table(Column("shape", no_wrap=True), "weight", "problems", "covered", "best ms", "default-like", "naive")
     for shape in covered:
         table.add_row(
             shape.shape.text,
@@ -152,10 +155,12 @@ def _show_coverage(
         )
     console.print(table)
     _show_totals(planned, traced, nhwc)
+    device = f", measured on {records.device}" if records.device else ""
     console.print(
-        f"{_share(traced, records):.1%} of the distinct problems have a record. Times are the database's own"
-        f"{f', measured on {records.device}' if records.device else ''}: convolutions alone, each with its fastest "
-        "solver; how many times longer with the fastest dynamic and with the naive solver, over the problems in brackets."
+        f"{_share(traced, records):.1%} of the distinct problems have a record (--json lists the missing keys). Times "
+        f"are the database's own{device}: of convolutions alone, with the fastest solver of each; then how many times "
+        "longer the fastest dynamic and the naive solver take, with the number of problems where not all are known.",
+        highlight=False,
     )
 
 
@@ -165,10 +170,12 @@ def _ratio(comparison: Comparison | None, covered: int) -> str:
     return f"{comparison.ratio:.2f}x" + (f" ({comparison.problems})" if comparison.problems != covered else "")
 
 
-def _show_totals(planned: Plan, traced: PlanTrace, nhwc: bool) -> None:
+def _show_totals(planned: Plan, traced: PlanTrace, nhwc: bool | None) -> None:
+    layout = "" if nhwc is None else f"; PyTorch's channels_last reaches MIOpen as {'NHWC' if nhwc else 'NCHW'}"
     console.print(
         f"{planned.model}: {len(planned)} shapes, {len(traced.problems)} distinct convolution problems "
-        f"({traced.total} counted shape by shape), PyTorch's channels_last {'as NHWC' if nhwc else 'as NCHW'}"
+        f"({traced.total} counted shape by shape){layout}",
+        highlight=False,
     )
     reasons = {reason for shape in traced for reason in shape.elsewhere}
     for reason in sorted(reasons):
