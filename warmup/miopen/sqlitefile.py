@@ -14,8 +14,8 @@ from urllib.parse import quote
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection; where the directory cannot be written, one that ignores an unfinished journal.
 
-    A database in WAL mode, as MIOpen keeps it, needs a shared-memory file beside it even to be read, and a reader leaves
-    that and an empty log behind. Where there is no log with something in it, the file is whole and is read by itself.
+    A database in WAL mode, as MIOpen keeps it, needs a shared-memory file beside it even to be read; a reader leaves
+    that and an empty log behind. Where no log has anything in it, the file is whole and is read by itself.
     """
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     log = path.with_name(f"{path.name}-wal")
