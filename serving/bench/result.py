@@ -162,12 +162,15 @@ def compare(results: Sequence[BenchResult]) -> Table:
     table.add_column("")
     for number, result in enumerate(results, 1):
         table.add_column(result.label or f"run {number}", justify="right")
-    for name, cells in _rows(results):
+    for name, cells in comparison(results):
         table.add_row(name, *cells)
     return table
 
 
-def _rows(results: Sequence[BenchResult]) -> list[tuple[str, list[str]]]:
+def comparison(results: Sequence[BenchResult]) -> list[tuple[str, list[str]]]:
+    """The rows of the table: what is compared, and a cell for each run."""
+    if not results:
+        return []
     rows = [
         ("load", [f"{r.rate:g}/s, Poisson" if r.rate else f"{r.concurrency} clients" for r in results]),
         ("requests", [f"{len(r.samples):,}" for r in results]),

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "warm": "serving.cli.warm",
     "plan": "serving.cli.plan",
     "bench": "serving.cli.bench",
+    "report": "serving.cli.report",
     "bundle": "serving.cli.bundle",
     "db": "serving.cli.db",
     "key": "serving.cli.key",
