@@ -57,8 +57,8 @@ class FindDb:
     def read(cls, path: Path | str, kind: Kind | None = None) -> FindDb:
         """Reads a file, compressed or not; ``kind`` find or fusion, by default what the file's name says, else find.
 
-        Raises OSError, and NotADatabase where no line is a record and the name is not MIOpen's either. An empty file is
-        a database without records: MIOpen leaves one behind after a failed Find.
+        Raises OSError, and NotADatabase where no line is a record and neither ``kind`` nor the name says that it is
+        one. An empty file is a database without records: MIOpen leaves one behind after a failed Find.
         """
         path = Path(path)
         name = name_of(path)
@@ -66,7 +66,7 @@ class FindDb:
         if data.startswith(SQLITE_MAGIC):
             raise NotADatabase(f"{path} is SQLite, not a find-db")
         database = cls(data, kind or (name.kind if name and name.kind == "fusion" else "find"), name)
-        if not len(database) and name is None:
+        if not len(database) and kind is None and name is None:
             raise NotADatabase(f"{path}: no line is a record of a find-db, KEY=SOLVER:TIME,WORKSPACE,ALGORITHM")
         return database
 

@@ -81,7 +81,8 @@ def _diagnosis(key: str) -> str:
     if rank not in _KEYS:
         return f"key {key!r}: {rank} spatial dims before the filter; allowed: 2 or 3"
     number, crossed = r"\d+", r"\d+" + r"x\d+" * (rank - 1)
-    layout_fields = 3 if len(parts) > 2 * rank + 11 else 1
+    second_layout = parts[2 * rank + 9 : 2 * rank + 10]
+    layout_fields = 3 if second_layout and re.fullmatch(_LAYOUT, second_layout[0]) else 1
     expected = [(0, number), *[(1, number)] * rank, (2, crossed), (3, number), *[(4, number)] * rank, (5, number)]
     expected += [(6, crossed), (7, crossed), (8, crossed), (9, number), *[(10, _LAYOUT)] * layout_fields]
     expected += [(11, f"(?:{_TYPE}){{1,3}}"), (12, rf"[FBW](?:_g\d+)?(?:_c[iwo](?:{_TYPE}))*")]
