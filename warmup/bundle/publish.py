@@ -190,6 +190,8 @@ def _committed(where: Location, path: str) -> Iterator[BinaryIO]:
         file.close()
     except BaseException:
         file.discard()
+        if isinstance(file, AbstractBufferedFile):
+            file.closed = True  # else it would try to send its rest when it is collected
         if at_once:
             files.rm_file(path)
         raise

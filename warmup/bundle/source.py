@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
+from fsspec.spec import AbstractFileSystem
+
 from warmup.bundle.archive import Reader
 from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, BundleRefused, FileDigest, regular, walk
 from warmup.bundle.location import Location, reaching
@@ -57,8 +59,8 @@ def _archive_stream(location: Location) -> Iterator[BinaryIO]:
         with regular(location.local.resolve()) as file:
             yield file
     else:
-        with location.filesystem.open(location.path, "rb", block_size=_BLOCK) as file:
-            yield cast(BinaryIO, file)
+        with _stream(location.filesystem, location.path) as file:
+            yield file
 
 
 class Directory:
@@ -109,9 +111,9 @@ class Objects:
             path = self._location.at(BLOBS, wanted.sha256) if by_digest else self._location.at(name)
             if wanted.size > _SMALL:
                 with self._named(name):
-                    file = self._filesystem.open(path, "rb", block_size=_BLOCK)
+                    file = _stream(self._filesystem, path)
                 with file:
-                    yield name, cast(BinaryIO, file)
+                    yield name, file
                 continue
             batch.append((name, path, wanted.size))
             if len(batch) == _BATCH or sum(size for _, _, size in batch) > _BATCH_BYTES:
@@ -147,5 +149,14 @@ class Objects:
             raise BundleRefused(f"{self._location.text}: {name} is missing") from error
 
     def _read(self, path: str, limit: int) -> bytes:
-        with self._filesystem.open(path, "rb", block_size=_BLOCK) as file:
-            return cast(bytes, file.read(limit + 1))
+        with _stream(self._filesystem, path) as file:
+            data = bytearray()
+            while len(data) <= limit and (block := file.read(limit + 1 - len(data))):
+                data += block
+            return bytes(data)
+
+
+def _stream(filesystem: AbstractFileSystem, path: str) -> BinaryIO:
+    """An object open for reading from its beginning to its end."""
+    plain = "http" in filesystem.protocol  # many web servers know nothing of ranges
+    return cast(BinaryIO, filesystem.open(path, "rb", block_size=0 if plain else _BLOCK))
