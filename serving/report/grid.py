@@ -46,7 +46,8 @@ def arrange(shapes: Sequence[Shape]) -> Grid | None:
     kinds = {tuple((tensor.name, len(tensor.dims), tensor.dtype) for tensor in shape) for shape in shapes}
     if len(kinds) != 1:
         return None
-    axes = sorted(_axes(shapes), key=lambda axis: -len(axis.ticks))
+    axes = _axes(shapes)[::-1]  # of equals the last comes first: width, then height
+    axes.sort(key=lambda axis: -len(axis.ticks))
     still = Axis("", (0,) * len(shapes))
     x = axes[0] if axes else still
     y = axes[1] if len(axes) > 1 else still
