@@ -2,7 +2,7 @@
 
     python benchmarks/train_digits.py
 
-Takes under two minutes on two CPU cores. Writes ``digits.safetensors`` and ``accuracy.json`` into model_store/digits.
+Takes about two minutes on two CPU cores. Writes ``digits.safetensors`` and ``accuracy.json`` into model_store/digits.
 The digits are scikit-learn's (8 x 8 pixels, written by many hands; UCI "Optical Recognition of Handwritten Digits"),
 enlarged and placed on canvases with noise and strokes. The last fifth is held out; other people wrote it.
 """
@@ -35,9 +35,9 @@ class Canvas:
 
 def digit_images(held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     """The digits (``count x 8 x 8``, 0 to 1) and their values: those that were held out, or those for training."""
-    data = load_digits()
+    images, values = map(np.asarray, load_digits(return_X_y=True))
     part = slice(TRAINED, None) if held_out else slice(0, TRAINED)
-    return (data.images[part] / 16.0).astype(np.float32), data.target[part]
+    return (images[part].reshape(-1, 8, 8) / 16.0).astype(np.float32), values[part]
 
 
 def draw(generator: np.random.Generator, height: int, width: int, images: np.ndarray, values: np.ndarray) -> Canvas:
@@ -107,7 +107,7 @@ def train(steps: int = 500, batch: int = 16, side: int = 96, seed: int = 0) -> d
         optimizer.step()
         schedule.step()
         if step % 50 == 49:
-            print(f"step {step + 1}/{steps}: loss {float(loss):.3f}", file=sys.stderr, flush=True)
+            print(f"step {step + 1}/{steps}: loss {loss.item():.3f}", file=sys.stderr, flush=True)
     return {name: tensor.detach().numpy() for name, tensor in net.state_dict().items()}
 
 

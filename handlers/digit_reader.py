@@ -14,7 +14,7 @@ from handlers.images import read_image
 from handlers.planned import largest
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
-from handlers.text_detector import require_finite
+from handlers.values import require_finite
 
 CELL = 4  # pixels of the input along one side of a cell of the output
 CLASSES = 11  # ten digits, then background; two more channels hold x and y within the cell

@@ -44,8 +44,10 @@ def read_npy(body: bytes) -> np.ndarray:
         dims, fortran, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
     except KeyError as error:
         raise InvalidInput(f"version {error} of the .npy format is not taken, only 1.0 and 2.0") from error
-    except ValueError as error:
+    except Exception as error:  # NumPy parses the header with Python's own tokenizer, and lets its errors through
         raise InvalidInput(f"the .npy header is damaged: {error}") from error
+    if not isinstance(dtype, np.dtype) or not all(isinstance(dim, int) and dim >= 0 for dim in dims):
+        raise InvalidInput(f"the .npy header says {dims} of {dtype}, which is no array")
     if dtype.hasobject:
         raise InvalidInput("the .npy file holds Python objects; only numbers are taken")
     expected, found = math.prod(dims) * dtype.itemsize, len(body) - file.tell()

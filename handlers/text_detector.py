@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 
 from handlers.boxes import find_boxes
-from handlers.errors import InvalidInput
 from handlers.handler import Handler, Payload, Prepared, Tensors
 from handlers.images import read_image
 from handlers.planned import largest
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
+from handlers.values import require_finite
 
 STRIDE = 32  # the network halves its input five times, so sizes are multiples of this
 
@@ -79,11 +79,3 @@ def fit(height: int, width: int, max_height: int, max_width: int) -> tuple[int, 
 
 def _multiple(size: float, most: int) -> int:
     return max(STRIDE, min(round(size / STRIDE) * STRIDE, most // STRIDE * STRIDE))
-
-
-def require_finite(inputs: Tensors) -> None:
-    """Raises InvalidInput naming the input that holds NaN or an infinity."""
-    for name, array in inputs.items():
-        # A sum is several times cheaper than looking at every element, and is finite if they are, short of overflow.
-        if array.dtype.kind == "f" and not np.isfinite(array.sum()) and not np.isfinite(array).all():
-            raise InvalidInput(f"input {name!r} holds NaN or infinite values, which this model does not take")
