@@ -96,7 +96,7 @@ class Manifest:
                         "version": model.version,
                         "digest": model.digest,
                         "plan": [{"shape": planned.shape.text, "weight": planned.weight} for planned in model.plan],
-                        "proof": [proof.to_json() for proof in model.proof],
+                        "proof": [{**proof.to_json(), "reason": _one_line(proof.reason)} for proof in model.proof],
                     }
                     for name, model in self.models.items()
                 },
@@ -188,6 +188,11 @@ def check_names(manifest: Manifest, found: set[str], where: str) -> None:
     excess = sorted(found - manifest.files.keys() - {MANIFEST, SIGNATURE})
     if excess:
         raise BundleRefused(f"{where}: {_some(excess)} not in the manifest")
+
+
+def _one_line(reason: str) -> str:
+    """A reason as a document takes it: it may quote an error of several lines, or of any length."""
+    return "".join(c if c.isprintable() else " " for c in reason)[: document.MAX_TEXT]
 
 
 def _some(names: list[str]) -> str:

@@ -23,6 +23,7 @@ from warmup.proof import Proof, ShapeProof
 from warmup.stores.store import MergeReport, Store
 
 NEEDS_PROVE = "needs prove"
+OTHER_SHARD = "shard"  # the reason that a sweep gives for shapes which it left to other shards
 
 
 class MergeRefused(BundleRefused):
@@ -177,10 +178,10 @@ def _join(left: BundledModel, right: BundledModel, name: str, root: Path) -> Bun
 
 
 def _better(left: ShapeProof | None, right: ShapeProof) -> ShapeProof:
-    """Of two proofs of one shape the proven one, else the one that was run."""
+    """Of two proofs of one shape the proven one, else the one that was run, else the one that says why it was not."""
     if left is None:
         return right
-    return max(left, right, key=lambda proof: (proof.proven, proof.first_seconds is not None))
+    return max(left, right, key=lambda p: (p.proven, p.first_seconds is not None, p.reason not in ("", OTHER_SHARD)))
 
 
 def _check_weights(name: str, plan: Plan) -> None:

@@ -15,7 +15,7 @@ from warmup.plan import Plan, PlannedShape
 from warmup.proof import Proof, ShapeProof
 from warmup.stores.store import Finding, MergeReport, Phase, Settings, Store
 
-IDENTITY = {"gpu.arch": "gfx942", "gpu.cu_count": "304", "miopen.version": "3.5.1"}
+IDENTITY = {"gpu_arch": "gfx942", "gpu_compute_units": "304", "rocm": "7.0"}
 FILES = {
     "kernels/ab.o": b"\x7fELF" + bytes(range(256)) * 8,
     "kernels/cd.o": b"code",
@@ -62,7 +62,7 @@ class FileStore(Store):
         return []
 
 
-def model(shapes: Iterable[str] = SHAPES, proven: bool = True, digest: str = "0" * 64) -> BundledModel:
+def _model(shapes: Iterable[str] = SHAPES, proven: bool = True, digest: str = "0" * 64) -> BundledModel:
     """A model whose shapes have equal weights and are all proven or all not."""
     parsed = tuple(map(Shape.parse, shapes))
     return BundledModel(
@@ -96,10 +96,22 @@ def make(tmp_path: Path) -> Callable[..., Bundle]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
         root.mkdir(exist_ok=True)
-        facts: dict = {"identity": IDENTITY, "models": {"digits": model()}, "stores": [FileStore()], **changes}
+        facts: dict = {"identity": IDENTITY, "models": {"digits": _model()}, "stores": [FileStore()], **changes}
         return build(root, **facts)
 
     return _make
+
+
+@pytest.fixture
+def store() -> Store:
+    """The one store of these bundles."""
+    return FileStore()
+
+
+@pytest.fixture
+def model() -> Callable[..., BundledModel]:
+    """Makes a model whose shapes have equal weights and are all proven or all not."""
+    return _model
 
 
 @pytest.fixture

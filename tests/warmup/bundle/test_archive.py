@@ -158,7 +158,7 @@ def test_sparse_members_are_refused(archive: Path, tmp_path: Path) -> None:
     assert "sparse file" in refused(write(tmp_path / "bad.tar", content), tmp_path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=120)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(data=st.data())
 def test_a_changed_byte_changes_nothing_or_is_refused(
     archive: Path, bundle: Bundle, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -168,7 +168,7 @@ def test_a_changed_byte_changes_nothing_or_is_refused(
     _same_or_refused(bytes(blob), bundle, tmp_path_factory.mktemp("changed"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(data=st.data())
 def test_a_truncated_archive_changes_nothing_or_is_refused(
     archive: Path, bundle: Bundle, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

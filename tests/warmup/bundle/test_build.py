@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from warmup.bundle import ledger
 from warmup.bundle.files import BundleError, BundleRefused
 from warmup.bundle.manifest import Bundle, open_bundle
 from warmup.bundle.signature import generate, load_private, sign
+from warmup.proof import Proof
 
 
 def test_counts_and_digests_what_is_there(bundle: Bundle) -> None:
@@ -35,9 +37,9 @@ def test_building_again_replaces_the_manifest_and_drops_the_signature(
     first = make()
     generate(tmp_path / "k.pem", tmp_path / "k.pub")
     (first.root / "manifest.sig").write_bytes(sign(first.digest, load_private(tmp_path / "k.pem")))
-    second = make(identity={"gpu.arch": "gfx90a"})
+    second = make(identity={"gpu_arch": "gfx90a"})
     assert second.root == first.root
-    assert open_bundle(second.root).manifest.identity == {"gpu.arch": "gfx90a"}
+    assert open_bundle(second.root).manifest.identity == {"gpu_arch": "gfx90a"}
     assert not (second.root / "manifest.sig").exists()
 
 
@@ -72,3 +74,11 @@ def test_a_name_that_is_not_utf8_is_refused(bundle: Bundle, make: Callable[..., 
 def test_stores_are_tidied_first(make: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warmup.stores.store.Store.tidy", lambda self, root: (root / "kernels/cd.o").unlink())
     assert "stores/kernels/kernels/cd.o" not in make().manifest.files
+
+
+def test_a_reason_may_quote_any_error(make: Callable[..., Bundle], model) -> None:
+    failed = model(proven=False)
+    shapes = tuple(replace(proof, reason="RuntimeError:\n\tbad \ud800" + "x" * 9000) for proof in failed.proof)
+    made = make(models={"digits": replace(failed, proof=Proof("digits", shapes))})
+    for proof in open_bundle(made.root).manifest.models["digits"].proof:
+        assert proof.reason.startswith("RuntimeError:  bad  xxx")

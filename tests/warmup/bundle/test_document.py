@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from warmup.bundle import document
@@ -61,6 +61,7 @@ def test_names_unknown_and_missing_keys_with_what_is_allowed() -> None:
         document.keys({"size": 1}, "top", ("size", "name"))
 
 
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters(min_codepoint=32, max_codepoint=126)), JSON))
 def test_what_is_dumped_is_parsed_back(value: dict[str, object]) -> None:
     data = document.dump(value)

@@ -94,7 +94,7 @@ def test_the_same_bundle_is_verified_where_it_is_and_mended(bundle: Bundle, tmp_
 def test_what_is_there_is_never_replaced_by_something_else(
     bundle: Bundle, make: Callable[..., Bundle], tmp_path: Path
 ) -> None:
-    other = make("other", identity={"gpu.arch": "gfx90a"})
+    other = make("other", identity={"gpu_arch": "gfx90a"})
     pull(str(other.root), tmp_path / "got", Trust())
     with pytest.raises(BundleError, match=f"got holds {other.digest}, not {bundle.digest}"):
         pull(str(bundle.root), tmp_path / "got", Trust())
