@@ -16,7 +16,7 @@ Kind = Literal["find", "fusion", "perf", "kernels"]
 # MIOpen's arch ids have three characters up to gfx9 and four from gfx10 on; only so can the units be told from them.
 _ARCH = r"gfx1\d[0-9a-f]{2}|gfx[6-9][0-9a-f]{2}"
 _BASE = rf"(?P<arch>{_ARCH})(?P<sramecc>_(?:no)?sramecc)?(?P<xnack>_xnack)?(?:_(?P<decimal>\d+)|(?P<hex>[0-9a-f]+))?"
-_VERSION = r"(?P<version>\d+_\d+_\d+)(?:_(?P<hash>[0-9A-Za-z.\-]*))?"
+_VERSION = r"(?P<version>\d+_\d+_\d+)(?:_(?P<hash>[0-9A-Za-z\-]*))?"
 _BACKEND = r"\.(?P<backend>HIP|OpenCL)"
 _BZ2 = r"(?P<bz2>\.bz2)?"
 _FORMS: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
