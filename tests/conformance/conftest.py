@@ -96,6 +96,12 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     return StandIn(Path(done.stdout.strip()))
 
 
+@pytest.fixture(scope="session")
+def home_at() -> type[Home]:
+    """For a machine in a given directory: ``home_at(root, arch="gfx942:sramecc+:xnack-", cu=304)``."""
+    return Home
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     """An MI210."""
