@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from granian.rsgi import ProtocolClosed  # pyright: ignore[reportPrivateImportUsage]
+
 from serving.http.answers import BodyTooLarge, EncodingRefused
+from serving.lanes.job import ClientGone
 
 
 async def read(scope: Any, protocol: Any, limit: int) -> bytes:
     """The whole body of an RSGI request; raises BodyTooLarge as soon as it is known to exceed ``limit`` bytes.
 
     A declared length is believed by the HTTP parser too, so it is checked before the first byte is read; a chunked
-    body is counted while it arrives.
+    body is counted while it arrives. Raises EncodingRefused, and ClientGone where the client hung up before the end
+    of a body of declared length.
     """
     headers = scope.headers
     encoding = headers.get("content-encoding")
@@ -21,7 +25,10 @@ async def read(scope: Any, protocol: Any, limit: int) -> bytes:
     if length is not None:
         if int(length) > limit:
             raise BodyTooLarge(f"the body has {length} bytes, at most {limit} are allowed")
-        return await protocol()
+        try:
+            return await protocol()
+        except ProtocolClosed:
+            raise ClientGone("the client has hung up in the middle of its body") from None
     parts = []
     size = 0
     async for part in protocol:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.http.answers import BodyTooLarge
+from serving.http.answers import BodyTooLarge, EncodingRefused, failure
 from serving.http.body import read
+from serving.lanes.job import ClientGone
 
 MAX_BODY = 1 << 20  # bytes; nothing that goes this way has a large body
 
@@ -17,8 +18,11 @@ async def forward(application: Any, scope: Any, protocol: Any) -> None:
     """Answers one RSGI request with an ASGI application."""
     try:
         body = await read(scope, protocol, MAX_BODY)
-    except BodyTooLarge:
-        protocol.response_empty(413, [])
+    except (BodyTooLarge, EncodingRefused) as error:
+        answer = failure(error, "oip")
+        protocol.response_bytes(answer.status, answer.headers, answer.body)
+        return
+    except ClientGone:
         return
     host, _, port = scope.client.rpartition(":")
     asgi_scope = {
