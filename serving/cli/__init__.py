@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "serve": "serving.cli.serve",
     "warm": "serving.cli.warm",
     "plan": "serving.cli.plan",
+    "doctor": "serving.cli.doctor",
     "bench": "serving.cli.bench",
     "report": "serving.cli.report",
     "bundle": "serving.cli.bundle",
