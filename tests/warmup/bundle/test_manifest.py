@@ -20,6 +20,8 @@ JSON = st.recursive(
     max_leaves=5,
 )
 
+SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 
 def edited(bundle: Bundle, edit: Callable[[dict[str, Any]], object]) -> bytes:
     document = json.loads(bundle.manifest.to_bytes())
@@ -96,9 +98,7 @@ def test_paths_lead_nowhere_else(bundle: Bundle, path: str) -> None:
         Manifest.from_bytes(edited(bundle, lambda d: d["files"].update({path: {"sha256": "0" * 64, "size": 0}})))
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=100
-)
+@settings(suppress_health_check=SUPPRESSED, deadline=None, max_examples=100)
 @given(data=st.data())
 def test_any_value_anywhere_is_taken_whole_or_refused(bundle: Bundle, data: st.DataObject) -> None:
     document = json.loads(bundle.manifest.to_bytes())
@@ -118,9 +118,7 @@ def test_any_value_anywhere_is_taken_whole_or_refused(bundle: Bundle, data: st.D
         assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=30
-)
+@settings(suppress_health_check=SUPPRESSED, deadline=None, max_examples=30)
 @given(data=st.data())
 def test_a_truncated_manifest_is_refused(bundle: Bundle, data: st.DataObject) -> None:
     whole = bundle.manifest.to_bytes()
@@ -133,9 +131,7 @@ def test_open_verifies_every_file(bundle: Bundle) -> None:
     assert open_bundle(bundle.root) == bundle
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=30
-)
+@settings(suppress_health_check=SUPPRESSED, deadline=None, max_examples=30)
 @given(data=st.data())
 def test_a_changed_byte_in_any_file_is_refused_with_its_name(bundle: Bundle, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(n for n, f in bundle.manifest.files.items() if f.size)))
