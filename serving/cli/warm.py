@@ -66,6 +66,14 @@ def warm(
         typer.Option(parser=parse_shard, metavar="I/N", help="Warm part I of N only; join with: preheat bundle merge."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start with empty stores.")] = False,
+    problems: Annotated[
+        Path | None,
+        typer.Option(
+            help="Tune MIOpen for the convolutions in this file (driver lines or find-db keys; - for standard input) "
+            "instead of models; needs an --out of its own."
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="With --problems: processes at once.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Make every planned shape of the models warm, prove it in a fresh process, and leave a bundle.
@@ -74,6 +82,12 @@ def warm(
 
     Exit status: 0 all proven, or left out by --budget or --shard alone; 1 a shape is not proven; 2 could not run.
     """
+    if problems is not None:
+        if models or fresh or out == default_bundle():
+            fail("--problems takes an --out of its own, and neither models nor --fresh")
+        from serving.cli.warm_problems import warm_problems
+
+        warm_problems(problems, out, workers=workers, budget=budget, shard=shard, as_json=json)
     with reported(ModelError, BundleError, SweepRunning, WorkspaceError, JournalError):
         found = find_models(model_store, models or ())
         request = Request(found, out, budget, shard, fresh)
@@ -148,7 +162,7 @@ def _document(request: Request, outcome: Outcome) -> dict[str, Any]:
 def _print(request: Request, outcome: Outcome) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("model", "shape"):
-        table.add_column(column, no_wrap=column == "model", overflow="fold")
+        table.add_column(column, no_wrap=True)
     for column in ("weight", "cold", "first", "steady", "added"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
@@ -164,7 +178,9 @@ def _print(request: Request, outcome: Outcome) -> None:
                 str(sum(shape.added.values())),
                 _state(shape),
             )
-    console.print(table)
+    # A file or a pipe has no width that shapes would have to be cut for.
+    width = console.width if console.is_terminal else console.measure(table).maximum
+    console.print(table, width=max(width, console.width), crop=False)
     for proof in outcome.proofs:
         done = len(proof.proven())
         console.print(

@@ -24,6 +24,7 @@ from warmup.stores.miopen import MIOpenStore
 from warmup.stores.store import Phase, added_entries
 
 MOST_SEAL_PASSES = 4
+BUDGET = "budget"  # the reason of a problem that was left out for want of time
 Progress = Callable[[Phase, Outcome], None]
 
 
@@ -103,7 +104,7 @@ def sweep(
 def _proof(key: str, cold: Outcome | None, last: Outcome | None, recorded: bool) -> ProblemProof:
     """``last`` is the outcome of the proving process, or the failure before it; None where the budget was used up."""
     if last is None:
-        return ProblemProof(key, proven=False, reason="budget")
+        return ProblemProof(key, proven=False, reason=BUDGET)
     if last.error:
         reason = last.error
     elif not recorded:
