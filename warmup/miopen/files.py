@@ -15,6 +15,11 @@ from warmup.miopen.records import PERF_KEY
 from warmup.miopen.sqlitefile import tables
 
 _HEAD = 1 << 16
+_FIRST_KEYS = {
+    "find": re.compile(rf"(?m)^{KEY_SHAPE}=".encode()),
+    "fusion": re.compile(rb"(?m)^[^=\n]+="),
+    "perf": re.compile(rf"(?m)^{PERF_KEY}=".encode()),
+}
 _ENDINGS = ("fdb.txt", "udb.txt", ".db.txt", ".udb", ".kdb", ".ukdb")
 # What MIOpen keeps beside its databases, and we beside ours; none of it is a database.
 _COMPANIONS = re.compile(r".*\.(?:time|temp|lock|set-aside(?:\.\d+)?)|.*-(?:wal|shm|journal)")
@@ -39,10 +44,9 @@ def kind_of(path: Path) -> Kind:
             head = bz2.BZ2Decompressor().decompress(head, _HEAD)
         except OSError as error:
             raise NotADatabase(f"{path} is damaged bzip2: {error}") from None
-    text = head.decode("latin-1")
-    for kind, key in (("find", KEY_SHAPE), ("perf", PERF_KEY)):
-        if re.search(rf"(?m)^{key}=", text):
-            return kind  # type: ignore[return-value]
+    for kind in ("find", "perf"):
+        if _FIRST_KEYS[kind].search(head):
+            return kind
     raise NotADatabase(f"{path} is not a database of MIOpen: its name is not, and no line begins with a key and =")
 
 
@@ -61,16 +65,17 @@ def databases_in(directory: Path) -> list[Path]:
 
 
 def read_database(path: Path, kind: Kind | None = None) -> FindDb | PerfDb:
-    """A find-db, fusion find-db or perf-db; raises NotADatabase for any other file or one without a single record.
+    """A find-db, fusion find-db or perf-db; raises NotADatabase for any other file, whatever its name says.
 
-    Kernel caches are not read into memory: see ``kernelcache``.
+    A damaged one may have no record that MIOpen could use, but has a key. Kernel caches are not read into memory: see
+    ``kernelcache``.
     """
     kind = kind or kind_of(path)
     if kind == "kernels":
         raise NotADatabase(f"{path} is a kernel cache; expected a find-db or a perf-db")
     database = PerfDb.read(path) if kind == "perf" else FindDb.read(path, kind)
-    if not len(database) and database.data:
-        raise NotADatabase(f"{path} is not a {kind}-db: no line of it is a record that MIOpen could use")
+    if not len(database) and database.data and not _FIRST_KEYS[kind].search(database.data):
+        raise NotADatabase(f"{path} is not a {kind}-db: no line of it begins with a key and =")
     return database
 
 
