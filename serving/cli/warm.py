@@ -178,9 +178,10 @@ def _print(request: Request, outcome: Outcome) -> None:
                 str(sum(shape.added.values())),
                 _state(shape),
             )
-    # A file or a pipe has no width that shapes would have to be cut for.
-    width = console.width if console.is_terminal else console.measure(table).maximum
-    console.print(table, width=max(width, console.width), crop=False)
+    if not console.is_terminal:  # a file or a pipe has no width that shapes would have to be cut for
+        wide = console.options.update(max_width=10_000)
+        console.width = max(console.width, console.measure(table, options=wide).maximum)
+    console.print(table)
     for proof in outcome.proofs:
         done = len(proof.proven())
         console.print(

@@ -133,6 +133,8 @@ def opened(path: Path) -> Iterator[Journal]:
             file.seek(0)
             whole = 0
             for line in file:
+                if not line.endswith(b"\n"):
+                    break
                 try:
                     journal.history.take(json.loads(line))
                 except (ValueError, KeyError, TypeError):

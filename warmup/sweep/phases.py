@@ -29,7 +29,8 @@ Key = tuple[str, Shape]
 
 @dataclass
 class Phases:
-    """One sweep's work on its stores. ``failures`` says why a shape will not be proven."""
+    """One sweep's work on its stores. ``failures`` says why a shape will not be proven,
+    ``crew`` makes a phase's worker processes."""
 
     models: Mapping[str, Model]
     stores: tuple[Store, ...]
@@ -39,6 +40,7 @@ class Phases:
     costs: Costs
     ends: float | None  # of time.monotonic, where there is a budget
     failures: dict[Key, str] = field(default_factory=dict)
+    crew: Callable[..., Crew] = Crew
 
     def run(self, wanted: list[Candidate]) -> None:
         """All phases for these shapes; what is done already is not done again."""
@@ -117,7 +119,7 @@ class Phases:
         """Runs shapes until none is left or ``choose`` gives none; those that are left have no place in the budget."""
         left = list(pending)
         attempts: Counter[Candidate] = Counter()
-        with Crew(phase, stores, self.work.logs, self._loaded) as crew:
+        with self.crew(phase, stores, self.work.logs, self._loaded) as crew:
             while left and (candidate := choose(left)):
                 try:
                     ran = crew.run(self.models[candidate.model], candidate.shape, self._deadline(phase))
