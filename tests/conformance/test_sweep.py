@@ -174,3 +174,19 @@ def test_a_killed_sweep_goes_on_where_it_was(standin, machine, tmp_path):
     assert not set(tuned) & set(keys[:3]), "what was tuned is not tuned again"
     assert json.loads(done.stdout)["proven"] == len(keys)
     assert list((tmp_path / "out" / "parts").iterdir()) == []
+
+
+def test_a_list_of_driver_lines_and_keys_is_tuned_from_the_command_line(standin, machine, tmp_path):
+    line = (
+        "MIOpen(HIP): Command [LogCmdFindConvolution] ./bin/MIOpenDriver convfp16 -n 2 -c 8 -H 14 -W 14 -k 16 -y 3 "
+        "-x 3 -p 1 -q 1 -u 1 -v 1 -l 1 -j 1 -m conv -g 1 -F 1 -t 1"
+    )
+    key = "8-14-14-3x3-16-14-14-2-1x1-1x1-1x1-0-NCHW-FP16-F"
+    (tmp_path / "problems.txt").write_text(f"{line}\n{key}\n{small(3)}\n")
+    arguments = ("warm", "--problems", str(tmp_path / "problems.txt"), "--out", str(tmp_path / "out"), "--json")
+    done = standin.run(machine, "-c", "from serving.cli import main; main()", *arguments)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [problem["key"] for problem in report["problems"]] == [key, small(3)] and report["proven"] == 2
+    (database,) = (tmp_path / "out" / "stores" / "miopen" / "db").glob("*.ufdb.txt")
+    assert {record.split("=")[0] for record in database.read_text().splitlines()} == {key, small(3)}
