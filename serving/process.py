@@ -82,6 +82,13 @@ class ServerProcess:
         self._reader.join()
         return status
 
+    def wait(self, timeout: float) -> int:
+        """Waits for the server to end by itself; its exit status. Raises ServerFailed where it goes on."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(self._why("did not end", timeout)) from None
+
     def kill(self) -> None:
         """Ends the server at once, with SIGKILL."""
         self._process.kill()

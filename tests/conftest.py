@@ -21,7 +21,7 @@ def null_server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Sequence[str]], ServerProcess]]:
+def start_server() -> Iterator[Callable[[Sequence[str]], ServerProcess]]:
     """Starts servers with the arguments of ``preheat serve``; every one is stopped after the test."""
     servers: list[ServerProcess] = []
 

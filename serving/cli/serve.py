@@ -7,6 +7,8 @@ import logging
 import os
 import secrets
 import shutil
+import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +20,7 @@ from handlers.loading import find_models
 from serving.cli.output import fail, reported
 from serving.listener import CannotListen, reserve
 from serving.places import UnsafeDirectory, bundle_cache, default_bundle, default_models, runtime_directory
+from serving.workers import Supervisor, plain
 from warmup.bundle.files import BundleError
 from warmup.bundle.pull import pull_into_cache
 from warmup.bundle.trust import Trust, configured_keys
@@ -47,6 +50,8 @@ def serve(
     ] = None,
     drain_linger: Annotated[float, typer.Option(min=0, help="Seconds of service after readiness went off.")] = 0.0,
     drain_patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for requests on their way.")] = 30.0,
+    processes: Annotated[int, typer.Option(min=1, help="Server processes that share the port.")] = 1,
+    shared_port: Annotated[bool, typer.Option("--shared-port", hidden=True)] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve models so that no request pays for tuning."""
@@ -55,7 +60,9 @@ def serve(
         fail("--unproven and --bundle exclude each other")
     with reported(ModelError, BundleError, CannotListen):
         found = find_models(model_store, models or ())
-        bound = reserve(host, port)
+        bound = reserve(host, port, shared_port)
+        if processes > 1:
+            raise typer.Exit(_run(lambda: _supervise(processes, bound)))
         admin = reserve(admin_host, admin_port) if admin_port >= 0 else None
         pulled = None
         if not unproven:
@@ -84,6 +91,12 @@ def serve(
         raise typer.Exit(_run(main))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+async def _supervise(processes: int, bound: socket.socket) -> int:
+    """Starts this very command in several processes, on the port that is held here."""
+    arguments = [*sys.argv[2:], "--processes", "1", "--shared-port", "--port", str(bound.getsockname()[1])]
+    return await Supervisor(plain(processes), arguments).run()
 
 
 def _run(main) -> int:  # type: ignore[no-untyped-def]

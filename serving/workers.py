@@ -1,0 +1,100 @@
+"""Several server processes behind one port: one per accelerator, or as many as asked for.
+
+Each process is a whole ``preheat serve`` with its own engine, stores and readiness; they share the port, which the
+kernel spreads connections over, and the directory in which their metrics meet. Nothing else crosses processes. A
+process that dies is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.multiprocess import mark_process_dead
+
+log = logging.getLogger("preheat.workers")
+
+_FIRST_PAUSE = 1.0  # seconds before a dead process is replaced; doubled each time it dies again soon
+_LONGEST_PAUSE = 30.0
+_SOON = 30.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process: its place among the others, and what it has in its environment beside the parent's."""
+
+    index: int
+    environment: Mapping[str, str]
+
+
+def pinned(devices: Sequence[str]) -> tuple[Worker, ...]:
+    """A worker per accelerator, each seeing that one alone. Frameworks read the variables when they are imported."""
+    return tuple(
+        Worker(index, {"HIP_VISIBLE_DEVICES": device, "CUDA_VISIBLE_DEVICES": device, "PREHEAT_DEVICE": device})
+        for index, device in enumerate(devices)
+    )
+
+
+def plain(count: int) -> tuple[Worker, ...]:
+    """Workers that share what there is."""
+    return tuple(Worker(index, {}) for index in range(count))
+
+
+class Supervisor:
+    """Runs workers with one command line until it is told to stop."""
+
+    def __init__(self, workers: Sequence[Worker], arguments: Sequence[str]) -> None:
+        self._workers = workers
+        self._command = [sys.executable, "-m", "serving", "serve", *arguments]
+        self._stop = asyncio.Event()
+        self._metrics = tempfile.mkdtemp(prefix="preheat-metrics-")
+
+    async def run(self) -> int:
+        """The exit status: 0 after a stop, or that of a worker that never came up."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        try:
+            statuses = await asyncio.gather(*(self._keep(worker) for worker in self._workers))
+        finally:
+            shutil.rmtree(self._metrics, ignore_errors=True)
+        return max(statuses)
+
+    async def _keep(self, worker: Worker) -> int:
+        """Keeps one worker alive."""
+        pause = _FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        stopped = loop.create_task(self._stop.wait())
+        first = True
+        try:
+            while True:
+                started = loop.time()
+                environment = {**os.environ, **worker.environment, "PROMETHEUS_MULTIPROC_DIR": self._metrics}
+                process = await asyncio.create_subprocess_exec(*self._command, env=environment, start_new_session=True)
+                ended = loop.create_task(process.wait())
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done():
+                    process.terminate()
+                    await ended
+                mark_process_dead(process.pid, self._metrics)
+                if self._stop.is_set():
+                    return 0
+                status = ended.result()
+                if first and status in (1, 2) and loop.time() - started < _SOON:
+                    self._stop.set()  # it cannot come up as it was told to: neither can the others
+                    return status
+                first = False
+                pause = _FIRST_PAUSE if loop.time() - started > _SOON else min(2 * pause, _LONGEST_PAUSE)
+                log.error("worker %d ended with status %s; a new one starts in %.0f s", worker.index, status, pause)
+                await asyncio.wait({stopped}, timeout=pause)
+                if self._stop.is_set():
+                    return 0
+        finally:
+            stopped.cancel()
