@@ -1,23 +1,17 @@
-"""Servers started as a user starts them, and a store of models that answer with what they were sent."""
+"""A server whose models answer with what they were sent, one model for each dtype, for tests of the protocols."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from handlers.shapes import DTYPES
-
-Serve = Callable[..., AbstractContextManager[str]]
+from serving.process import ServerProcess
 
 _ECHO = """
 class Echo:
@@ -112,43 +106,23 @@ def echo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """``with serve("--model-store", ...) as url``: a server on a free port that is ready; it is stopped at the end."""
-
-    @contextlib.contextmanager
-    def started(*arguments: str | Path, ready_seconds: float = 60) -> Iterator[str]:
-        place = tmp_path_factory.mktemp("serve")
-        log = place / "log"
-        command = [Path(sys.executable).parent / "preheat", "serve", "--port", "0", *map(str, arguments)]
-        environment = {**os.environ, "XDG_RUNTIME_DIR": str(place)}
-        with log.open("w") as sink:
-            process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
-        try:
-            yield _wait_until_ready(process, log, time.monotonic() + ready_seconds)
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            finally:
-                process.kill()
-
-    return started
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:
-    url = None
-    while time.monotonic() < deadline and process.poll() is None:
-        if url is None:
-            found = re.search(r"serving on (http://\S+)", log.read_text())
-            url = found[1] if found else None
-        elif httpx.get(f"{url}/v2/health/ready").status_code == 200:
-            return url
-        time.sleep(0.05)
-    raise AssertionError(f"the server did not become ready; its log:\n{log.read_text()}")
+def echo_server(echo_store: Path) -> Iterator[str]:
+    """The address of a server of all models of ``echo_store``, unproven."""
+    with ServerProcess(["--model-store", str(echo_store), "--unproven"]) as server:
+        server.wait_ready(60)
+        yield server.url
 
 
 @pytest.fixture(scope="session")
-def echo_server(serve: Serve, echo_store: Path) -> Iterator[str]:
-    """The address of a server with the models of ``echo_store``, unproven."""
-    with serve("--model-store", echo_store, "--unproven") as url:
-        yield url
+def warm_server(echo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of ``pair`` and ``echo-bf16``, warmed and proven."""
+    place = tmp_path_factory.mktemp("warm-server")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(place / "cache"), "XDG_RUNTIME_DIR": str(place / "run")}
+    models = ["pair", "echo-bf16", "--model-store", str(echo_store)]
+    bundle = str(place / "bundle")
+    warm = [sys.executable, "-m", "serving", "warm", *models, "--out", bundle]
+    warmed = subprocess.run(warm, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert warmed.returncode == 0, warmed.stdout
+    with ServerProcess([*models, "--bundle", bundle], environment) as server:
+        server.wait_ready(60)
+        yield server.url

@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from serving.process import ServerProcess
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
@@ -50,17 +51,16 @@ class AnyPicture(Handler):
 
 
 @pytest.fixture(scope="module")
-def address(
-    serve: Callable[..., AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store = tmp_path_factory.mktemp("documented-store")
     for name in ("digits", "text-detector"):
         (store / name).mkdir()
         (store / name / "model.yaml").write_text(_MODEL.format(name=name))
         (store / name / "zeros.py").write_text(_ZEROS)
         (store / name / "handler.py").write_text(_HANDLER)
-    with serve("--model-store", store, "--unproven") as url:
-        yield url
+    with ServerProcess(["--model-store", str(store), "--unproven"]) as server:
+        server.wait_ready(60)
+        yield server.url
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the documented lines need curl")

@@ -184,3 +184,22 @@ def test_the_server_lives_on_after_wrong_requests(server: client.InferenceServer
     np.testing.assert_array_equal(
         server.infer("echo-fp32", [tensor("x", sample("fp32"), "FP32")]).as_numpy("y"), sample("fp32")
     )
+
+
+def test_a_proven_model_that_rejects_cold_shapes_says_what_it_would_serve(warm_server: str) -> None:
+    with client.InferenceServerClient(warm_server.removeprefix("http://")) as server:
+        warm = [tensor("a", np.ones((2, 4), np.int64), "INT64"), tensor("mask", np.ones((2, 4), bool), "BOOL")]
+        np.testing.assert_array_equal(server.infer("pair", warm).as_numpy("sum"), [[4], [4]])
+        cold = [tensor("a", np.ones((1, 3), np.int64), "INT64"), tensor("mask", np.ones((1, 3), bool), "BOOL")]
+        says = r"a=1x3:int64,mask=1x3:bool is not warm; shapes that would have been served: a=.x4:int64"
+        with pytest.raises(InferenceServerException, match=says) as refused:
+            server.infer("pair", cold)
+        assert refused.value.status() == "503"
+
+
+def test_requests_that_share_a_batch_get_their_own_rows(warm_server: str) -> None:
+    with client.InferenceServerClient(warm_server.removeprefix("http://"), concurrency=8) as server:
+        arrays = [np.full((1 + index % 3, 2, 3), index, ml_dtypes.bfloat16) for index in range(48)]
+        pending = [server.async_infer("echo-bf16", [tensor("x", array, "BF16")]) for array in arrays]
+        for array, answer in zip(arrays, pending, strict=True):
+            np.testing.assert_array_equal(answer.get_result().as_numpy("y"), array, strict=True)
