@@ -51,7 +51,7 @@ class AnyPicture(Handler):
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     store = tmp_path_factory.mktemp("documented-store")
     for name in ("digits", "text-detector"):
         (store / name).mkdir()
@@ -60,15 +60,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (store / name / "handler.py").write_text(_HANDLER)
     with ServerProcess(["--model-store", str(store), "--unproven"]) as server:
         server.wait_ready(60)
-        yield server.url
+        yield server
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the documented lines need curl")
 @pytest.mark.parametrize("block", BLOCKS, ids=[block.splitlines()[0][:40] for block in BLOCKS])
-def test_the_lines_run(block: str, address: str, tmp_path: Path) -> None:
+def test_the_lines_run(block: str, documented: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"a picture")
     (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
-    environment = {**os.environ, "PREHEAT": address, "CURL_HOME": str(tmp_path)}
+    addresses = {"PREHEAT": documented.url, "ADMIN": documented.admin_url, "TOKEN_FILE": documented.admin_token_file}
+    environment = {**os.environ, **addresses, "CURL_HOME": str(tmp_path)}
     ran = subprocess.run(["sh", "-e", "-c", block], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
     assert ran.returncode == 0, ran.stdout.decode(errors="replace") + ran.stderr.decode(errors="replace")
 
