@@ -129,6 +129,14 @@ def test_an_encoded_body_is_refused_everywhere(echo_server: str, path: str) -> N
     assert "gzip" in answer.text
 
 
+def test_a_large_body_for_a_model_that_is_not_there_learns_that(echo_server: str) -> None:
+    address = urlsplit(echo_server)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(b"POST /v2/models/nobody/infer HTTP/1.1\r\nHost: a\r\n")
+        connection.sendall(b"Expect: 100-continue\r\nContent-Length: 5000000\r\n\r\n")
+        assert b" 404 " in connection.recv(4096).splitlines()[0]
+
+
 def test_nothing_of_this_was_a_fault_of_the_server(echo_server: str) -> None:
     counted = httpx.get(f"{echo_server}/metrics").text
     assert 'model="echo-fp32"' in counted
