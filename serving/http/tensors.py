@@ -17,7 +17,7 @@ from handlers.shapes import DTYPES
 from handlers.spec import TensorSpec
 
 # A parser keeps the memory of the largest document it has seen; one that has seen more than this is not kept.
-_KEPT_BYTES = 8 << 20
+_KEPT_BYTES = 4 << 20
 # simdjson stores the length of an array in 24 bits and saturates (simdjson, "tape format").
 _LONGEST_COUNTED = (1 << 24) - 1
 _NUMPY = {short: np.dtype(numpy_name) for short, (numpy_name, _) in DTYPES.items()}
