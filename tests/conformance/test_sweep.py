@@ -14,7 +14,7 @@ import pytest
 
 from warmup.miopen.contents import entries
 from warmup.miopen.problem import ConvProblem
-from warmup.stores.miopen import MIOpenStore
+from warmup.stores.miopen import SERVE_MODE, MIOpenStore
 from warmup.stores.store import Phase
 
 pytestmark = pytest.mark.miopen
@@ -116,6 +116,14 @@ def test_a_miss_is_named_by_its_key_while_proving_and_costs_no_search_while_serv
     (silent,) = ask(standin, machine, serving, Phase.SERVE, [other])
     assert not [entry for entry in silent["added"] if entry.startswith("find:")]
     assert MIOpenStore().problem_keys(serving) == set(KEYS)
+
+
+def test_a_server_that_records_its_misses_names_them_by_key(standin, machine, tmp_path, monkeypatch):
+    root = Path(sweep(standin, machine, tmp_path / "out", KEYS)["store"])
+    monkeypatch.setenv(SERVE_MODE, "5")
+    *known, missed = ask(standin, machine, root, Phase.SERVE, [*KEYS, small(7)])
+    assert all(not answer["added"] for answer in known)
+    assert f"find:{small(7)}" in missed["added"]
 
 
 def test_a_problem_that_takes_the_process_down_costs_only_itself(standin, machine, tmp_path):

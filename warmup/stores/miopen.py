@@ -29,13 +29,13 @@ from warmup.miopen.names import DbName, Device
 from warmup.miopen.probe import ProbeError, database_stem
 from warmup.stores.store import Finding, MergeReport, Phase, Settings, Store
 
-NORMAL, FAST, DYNAMIC_HYBRID = (
-    "1",
-    "2",
-    "5",
-)  # MIOPEN_FIND_MODE; numbers, since a word it does not know fails every call
-NO_ENFORCE, SEARCH = "1", "3"  # MIOPEN_FIND_ENFORCE
+# MIOPEN_FIND_MODE and MIOPEN_FIND_ENFORCE, as numbers: with a word that MIOpen does not know, every call fails.
+NORMAL, FAST, HYBRID, DYNAMIC_HYBRID = "1", "2", "3", "5"
+NO_ENFORCE, SEARCH = "1", "3"
 _MODES = {Phase.TUNE: NORMAL, Phase.SEAL: FAST, Phase.PROVE: DYNAMIC_HYBRID, Phase.SERVE: FAST}
+# Serving in another mode that reads records as FAST does: a miss is then searched and recorded, so that it has a name.
+SERVE_MODE = "PREHEAT_MIOPEN_SERVE_MODE"
+_SERVE_MODES = (FAST, HYBRID, DYNAMIC_HYBRID)
 LOCKS = "miopen-lockfiles"  # beside the databases in some versions of MIOpen
 _FIND_DB = ".ufdb.txt"
 _LAYOUT_SWITCHES = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
@@ -52,7 +52,10 @@ class MIOpenStore(Store):
         return spec.engine.kind == "onnx" and any(_provider_is_installed(name) for name in spec.engine.providers)
 
     def settings(self, phase: Phase, root: Path) -> Settings:
-        """Makes the directories that MIOpen needs: without its temporary directory every call fails."""
+        """Makes the directories that MIOpen needs: without its temporary directory every call fails.
+
+        Raises ValueError where $PREHEAT_MIOPEN_SERVE_MODE is none of 2, 3, 5.
+        """
         root = root.absolute()
         for folder in (DB, CACHE, SCRATCH):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,7 @@ class MIOpenStore(Store):
             "MIOPEN_CUSTOM_CACHE_DIR": str(root / CACHE),
             # MIOpen's locks are in the temporary directory: with this one, all who share the store exclude each other.
             "TMPDIR": str(root / SCRATCH),
-            "MIOPEN_FIND_MODE": _MODES[phase],
+            "MIOPEN_FIND_MODE": _serve_mode() if phase is Phase.SERVE else _MODES[phase],
             # Tunes also where a caller does not ask for it, as ONNX Runtime never does.
             "MIOPEN_FIND_ENFORCE": SEARCH if tuning else NO_ENFORCE,
             # Where a solver was skipped for want of workspace, MIOpen writes no record unless told to.
@@ -160,6 +163,13 @@ class MIOpenStore(Store):
     def problem_keys(self, root: Path) -> set[str]:
         """The find-db keys that the store has a record for: what MIOpen will find there without searching."""
         return {entry.removeprefix("find:") for entry in entries(root) if entry.startswith("find:")}
+
+
+def _serve_mode() -> str:
+    mode = os.environ.get(SERVE_MODE) or _MODES[Phase.SERVE]
+    if mode not in _SERVE_MODES:
+        raise ValueError(f"${SERVE_MODE} is {mode!r}; allowed: {', '.join(_SERVE_MODES)}")
+    return mode
 
 
 def _torch_is_for_hip() -> bool:

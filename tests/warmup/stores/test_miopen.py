@@ -65,6 +65,15 @@ def test_each_phase_has_its_mode_and_private_directories(tmp_path):
     assert benchmark == {"tune": True, "seal": False, "prove": False, "serve": False}
 
 
+def test_a_server_may_record_its_misses_but_never_search_what_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv(miopen.SERVE_MODE, "5")
+    assert MIOpenStore().settings(Phase.SERVE, tmp_path).environment["MIOPEN_FIND_MODE"] == "5"
+    assert MIOpenStore().settings(Phase.SEAL, tmp_path).environment["MIOPEN_FIND_MODE"] == "2"
+    monkeypatch.setenv(miopen.SERVE_MODE, "1")
+    with pytest.raises(ValueError, match="PREHEAT_MIOPEN_SERVE_MODE is '1'; allowed: 2, 3, 5"):
+        MIOpenStore().settings(Phase.SERVE, tmp_path)
+
+
 @pytest.mark.parametrize(("hip", "applies"), [("None", False), ("'6.4.43482'", True)])
 def test_torch_models_use_it_where_pytorch_is_built_for_hip(tmp_path, monkeypatch, hip, applies):
     package = tmp_path / "torch"
