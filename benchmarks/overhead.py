@@ -27,7 +27,7 @@ from benchmarks import records
 from benchmarks.peers.environment import versions
 from benchmarks.peers.null_servers import BINARY, JSON, SMALL, WORKLOADS, NullServer, Request, null_servers
 from benchmarks.records import Check
-from benchmarks.servers import free_port, good, serving
+from benchmarks.servers import ONE_THREAD, free_port, good, serving
 from benchmarks.wrk import Load, post, require_wrk
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -89,7 +89,7 @@ def measure(server: NullServer, number: int, seconds: int, connections: Sequence
             command,
             lambda: good(url + small.path, small.body, small.headers),
             core=0,
-            env={"PATH": path},
+            env={**ONE_THREAD, "PATH": path},
             folder=folder,
         ) as running:
             for workload, request in server.requests.items():
@@ -166,10 +166,10 @@ def record(
             if any(found):
                 speeds = [f"{cell.load.per_second:,.0f}" if cell else "-" for cell in found]
                 tails = [f"{cell.load.p99 * 1e3:.1f}" if cell else "-" for cell in found]
-                first = found[0]
-                rows.append([server.name, *speeds, *tails, f"{first.core_ms:.3f}" if first else "-"])
-        head = ["server", *[f"req/s at {n}" for n in connections], *[f"P99 ms at {n}" for n in connections]]
-        sections[workload] = records.table([*head, f"core-ms each at {connections[0]}"], rows)
+                costs = [f"{cell.core_ms:.3f}" if cell else "-" for cell in found]
+                rows.append([server.name, *speeds, *tails, *costs])
+        head = [f"{what} at {count}" for what in ("req/s", "P99 ms", "core-ms each") for count in connections]
+        sections[workload] = records.table(["server", *head], rows)
     installed = {server.name: dict(versions(server.packages)) for server in servers if server.packages}
     rows = [[name, ", ".join(f"{p} {v}" for p, v in found.items())] for name, found in installed.items()]
     sections["Peers"] = records.table(["server", "versions"], rows)

@@ -36,8 +36,8 @@ class Running:
         return sum(times.user + times.system for times in (process.cpu_times() for process in self._all()))
 
     def resident_bytes(self) -> int:
-        """Memory of the server and the processes under it, shared pages counted once (PSS)."""
-        return sum(process.memory_full_info().pss for process in self._all())
+        """Resident memory of the server and the processes under it; pages that they share count more than once."""
+        return sum(process.memory_info().rss for process in self._all())
 
     def _all(self) -> list[psutil.Process]:
         return [self.process, *self.process.children(recursive=True)]
@@ -56,7 +56,7 @@ def serving(
     answers: Callable[[], bool],
     *,
     core: int | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] = ONE_THREAD,
     folder: Path | None = None,
     patience: float = 180.0,
     every: float = 0.05,
@@ -69,7 +69,7 @@ def serving(
         process = subprocess.Popen(
             pinned,
             cwd=folder,
-            env={**os.environ, **ONE_THREAD, **(env or {})},
+            env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -4,7 +4,6 @@ request looks in its own protocol. All of them decode the tensor into a NumPy ar
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,12 @@ import numpy as np
 import orjson
 
 from benchmarks.peers.environment import environment
+from benchmarks.preheat import STORE, serve_command, warm
 from handlers.shapes import Shape
 from serving.bench.traffic import tensor_asks
 
 HERE = Path(__file__).parent
 APPS = HERE / "apps"
-MODELS = HERE.parent / "models"
 
 SMALL, BINARY, JSON = "small JSON", "602 KB tensor as bytes", "the same tensor as JSON"
 WORKLOADS = (SMALL, BINARY, JSON)
@@ -139,9 +138,5 @@ def _torchserve(port: int, folder: Path) -> list[str]:
 
 
 def _preheat(port: int, folder: Path) -> list[str]:
-    preheat = str(Path(sys.executable).with_name("preheat"))
-    chosen = ["null", "--model-store", str(MODELS)]
-    warm = [preheat, "warm", *chosen, "--out", str(folder / "bundle"), "--json"]
-    subprocess.run(warm, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    serve = [preheat, "serve", *chosen, "--bundle", str(folder / "bundle"), "--port", str(port)]
-    return [*serve, "--admin-port", "-1", "--log-level", "warning"]
+    warm(["null"], STORE, folder / "bundle", core=0)
+    return serve_command(["null"], STORE, folder / "bundle", port)

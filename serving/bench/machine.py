@@ -51,10 +51,9 @@ class Machine:
 
 def this_machine() -> Machine:
     """The machine that this process runs on, now."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(
         cpu=_processor(),
-        cores=cores,
+        cores=os.cpu_count() or 1,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),

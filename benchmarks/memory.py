@@ -1,0 +1,84 @@
+"""What the server holds in memory beside its models: idle, over a process that has only imported torch.
+
+python -m benchmarks.memory
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from benchmarks import records
+from benchmarks.preheat import STORE, preheat, warm
+from benchmarks.records import Check
+from benchmarks.servers import ONE_THREAD
+from serving.bench import run
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console(stderr=True)
+MIB = 1 << 20
+GOAL = 150
+
+
+@app.command()
+def main(
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = records.RESULTS,
+) -> None:
+    """Measure; exit status 1 where the goal is missed."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="preheat-benchmark-") as folder:
+        bundle = Path(folder) / "bundle"
+        warm(["tiny"], STORE, bundle, core=0)
+        for _ in range(rounds):
+            bare = import_torch()
+            with preheat(["tiny"], STORE, bundle, core=0) as server:
+                ready = server.running.resident_bytes()
+                run(server.url, "tiny", requests=1000)
+                rows.append((bare / MIB, ready / MIB, server.running.resident_bytes() / MIB))
+    bare, ready, used = (statistics.median(column) for column in zip(*rows, strict=True))
+    extra = used - bare
+    check = Check(f"under {GOAL} MiB over import torch, after 1,000 requests", f"{extra:.0f} MiB", extra < GOAL)
+    text = records.table(
+        ["process", "resident MiB", "over import torch"],
+        [
+            ["import torch", f"{bare:.0f}", "-"],
+            ["server, ready", f"{ready:.0f}", f"{ready - bare:.0f}"],
+            ["server, idle after 1,000 requests", f"{used:.0f}", f"{extra:.0f}"],
+        ],
+    )
+    how = f"A model of one linear layer, one worker, medians of {rounds} rounds. All memory that is resident counts."
+    data = [{"import_torch": a, "ready": b, "after_requests": c} for a, b, c in rows]
+    records.write("memory", "Memory beside the models", how, {"Resident memory": text}, [check], data, out)
+    console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
+    if not check.holds:
+        raise typer.Exit(1)
+
+
+def import_torch() -> int:
+    """Resident bytes of a Python process that has imported torch and does nothing."""
+    program = "import torch; print(torch.__version__, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **ONE_THREAD},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin and process.stdout
+        process.stdout.readline()
+        found = psutil.Process(process.pid).memory_info().rss
+        process.communicate(b"\n")
+        return found
+
+
+if __name__ == "__main__":
+    app()
