@@ -106,6 +106,11 @@ class ServedModel:
         """How many requests wait."""
         return self._lane.depth + (self._cold.depth if self._cold else 0)
 
+    @property
+    def running(self) -> int:
+        """How many requests are in execution."""
+        return self._lane.running + (self._cold.running if self._cold else 0)
+
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes, heaviest first; the outcome is in ``state`` and ``error``."""
         try:
@@ -201,6 +206,7 @@ class ServedModel:
             job.abandoned = True
             raise
         finally:
+            lane.release()
             self._outstanding.remove(job)
         if route.outcome is Outcome.COLD:
             self._met_cold(dims, job)

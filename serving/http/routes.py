@@ -156,6 +156,7 @@ def _summary(model: ServedModel) -> dict[str, Any]:
         "shapes": {"planned": len(model.plan), "warm": len(model.warm)},
         "outcomes": dict(model.recorder.outcomes),
         "queue": model.depth,
+        "running": model.running,
     }
 
 

@@ -65,16 +65,15 @@ def from_json(data: Any, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
     Raises InvalidInput on elements of another kind or out of the dtype's range, on another number of elements, and on
     nesting that contradicts ``dims``. BF16 has no JSON form (tritonclient refuses it likewise).
     """
-    where = f"input {spec.name!r}: data"
     if spec.dtype == "bf16":
-        raise InvalidInput(f"{where}: BF16 cannot be sent as JSON; send it as binary data (binary_data_size)")
+        raise InvalidInput(f"{_data(spec)}: BF16 cannot be sent as JSON; send it as binary data (binary_data_size)")
     if not isinstance(data, simdjson.Array):
-        raise InvalidInput(f"{where} must be an array of {_JSON_ELEMENTS[_NUMPY[spec.dtype].kind]}")
-    flat = _elements(data, spec, where)
+        raise InvalidInput(f"{_data(spec)} must be an array of {_JSON_ELEMENTS[_NUMPY[spec.dtype].kind]}")
+    flat = _elements(data, spec)
     count = math.prod(dims)
     if flat.size != count:
-        raise InvalidInput(f"{where} has {flat.size} elements, but shape {list(dims)} has {count}")
-    _check_nesting(data, dims, count, where)
+        raise InvalidInput(f"{_data(spec)} has {flat.size} elements, but shape {list(dims)} has {count}")
+    _check_nesting(data, dims, count, spec)
     return flat.reshape(dims)
 
 
@@ -100,15 +99,21 @@ def itemsize(spec: TensorSpec) -> int:
     return _NUMPY[spec.dtype].itemsize
 
 
-def _elements(data: Any, spec: TensorSpec, where: str) -> np.ndarray:
+def _data(spec: TensorSpec) -> str:
+    return f"input {spec.name!r}: data"
+
+
+def _elements(data: Any, spec: TensorSpec) -> np.ndarray:
     dtype = _NUMPY[spec.dtype]
     if dtype.kind == "b":
-        return _booleans(data, where)
+        return _booleans(data, spec)
     buffer, wide_dtype = _BUFFERS[dtype.kind]
     try:
         wide = np.frombuffer(data.as_buffer(of_type=buffer), wide_dtype)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidInput(f"{where} must hold {_JSON_ELEMENTS[dtype.kind]} only, as {DTYPES[spec.dtype][1]}") from None
+        raise InvalidInput(
+            f"{_data(spec)} must hold {_JSON_ELEMENTS[dtype.kind]} only, as {DTYPES[spec.dtype][1]}"
+        ) from None
     if dtype == wide_dtype:
         return wide
     if dtype.kind == "f":
@@ -116,10 +121,10 @@ def _elements(data: Any, spec: TensorSpec, where: str) -> np.ndarray:
             return _narrowed(wide, dtype)
         except FloatingPointError:
             limit = np.finfo(dtype).max
-            raise InvalidInput(f"{where} has numbers beyond {DTYPES[spec.dtype][1]}, up to {limit:.6g}") from None
+            raise InvalidInput(f"{_data(spec)} has numbers beyond {DTYPES[spec.dtype][1]}, up to {limit:.6g}") from None
     limits = np.iinfo(dtype)
     if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
-        raise InvalidInput(f"{where} has integers beyond {DTYPES[spec.dtype][1]}, {limits.min} to {limits.max}")
+        raise InvalidInput(f"{_data(spec)} has integers beyond {DTYPES[spec.dtype][1]}, {limits.min} to {limits.max}")
     return wide.astype(dtype)
 
 
@@ -128,23 +133,27 @@ def _narrowed(wide: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return wide.astype(dtype)
 
 
-def _booleans(data: Any, where: str) -> np.ndarray:
+def _booleans(data: Any, spec: TensorSpec) -> np.ndarray:
     try:
         array = np.asarray(data.as_list())
     except ValueError:  # NumPy's word for a ragged list
-        raise InvalidInput(f"{where} is nested unevenly") from None
+        raise InvalidInput(f"{_data(spec)} is nested unevenly") from None
     if array.size and array.dtype != np.bool_:
-        raise InvalidInput(f"{where} must hold true or false only, as BOOL")
+        raise InvalidInput(f"{_data(spec)} must hold true or false only, as BOOL")
     return array.reshape(-1)
 
 
-def _check_nesting(data: Any, dims: tuple[int, ...], count: int, where: str) -> None:
+def _check_nesting(data: Any, dims: tuple[int, ...], count: int, spec: TensorSpec) -> None:
     """Looks at rows, never at elements: a flat array is one row."""
     if isinstance(data[0], simdjson.Array):
         if not _nested_as(data, dims):
-            raise InvalidInput(f"{where} is nested otherwise than shape {list(dims)} says; flat data is allowed too")
+            raise InvalidInput(
+                f"{_data(spec)} is nested otherwise than shape {list(dims)} says; flat data is allowed too"
+            )
     elif len(data) != min(count, _LONGEST_COUNTED):
-        raise InvalidInput(f"{where} mixes elements and arrays; allowed: flat, or nested as shape {list(dims)} says")
+        raise InvalidInput(
+            f"{_data(spec)} mixes elements and arrays; allowed: flat, or nested as shape {list(dims)} says"
+        )
 
 
 def _nested_as(data: Any, dims: tuple[int, ...]) -> bool:

@@ -35,9 +35,13 @@ class ColdLane(EngineThread):
 
     def _step(self, engine: Engine) -> None:
         job = self._jobs.popleft()
-        self._taken += 1
         if job.abandoned:
             return
+        self._running = 1
+        self._run(engine, job)
+        self._running = 0
+
+    def _run(self, engine: Engine, job: Job) -> None:
         job.started = job.copied = time.perf_counter()
         try:
             outputs = engine.run(job.inputs)

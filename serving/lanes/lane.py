@@ -115,6 +115,7 @@ class Lane(EngineThread):
         if self._answers and (not self._pending or time.perf_counter() - self._answers_since > _ANSWER_DELAY):
             self._deliver(self._answers)
             self._answers = []
+            self._running = 0
 
     def _head(self) -> _Queue | None:
         """The queue whose first living job is the oldest."""
@@ -129,7 +130,6 @@ class Lane(EngineThread):
     def _take(self, queue: _Queue) -> Job:
         job = queue.jobs.popleft()
         queue.rows -= job.rows
-        self._taken += 1
         self._pending -= 1
         return job
 
@@ -174,6 +174,7 @@ class Lane(EngineThread):
         return target.tails, size, jobs
 
     def _run(self, engine: Engine, tails: Dims, size: int, jobs: list[Job]) -> None:
+        self._running += len(jobs)
         now = time.perf_counter()
         for job in jobs:
             job.started = now

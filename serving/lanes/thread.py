@@ -32,8 +32,8 @@ class EngineThread(ABC):
         self._limit = limit
         self._open_engine = open_engine
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._submitted = 0  # written by the event loop only
-        self._taken = 0  # written by the engine's thread only; the difference is the queue's depth
+        self._unanswered = 0  # submitted and not released; written by the event loop only
+        self._running = 0  # taken from the queue and not delivered; written by the engine's thread only
         self._closing = False
         self._stopping = False
         self._loaded: Future[None] = Future()
@@ -46,18 +46,27 @@ class EngineThread(ABC):
 
     @property
     def depth(self) -> int:
-        """How many requests wait."""
-        return self._submitted - self._taken
+        """How many requests wait: those whose clients have gone do not."""
+        return max(0, self._unanswered - self._running)
+
+    @property
+    def running(self) -> int:
+        """How many requests are in execution."""
+        return self._running
 
     def submit(self, job: Job) -> None:
-        """Queues a job; raises QueueFull or LaneClosed, and then nothing was queued."""
+        """Queues a job; raises QueueFull or LaneClosed, and then nothing was queued. See ``release``."""
         if self._closing:
             raise LaneClosed(f"{self._name} is stopping")
-        if self._submitted - self._taken >= self._limit:
+        if self.depth >= self._limit:
             raise QueueFull(f"the queue of {self._name} is full ({self._limit} requests)")
         job.submitted = time.perf_counter()
-        self._submitted += 1
+        self._unanswered += 1
         self._inbox.put(job)
+
+    def release(self) -> None:
+        """Must follow every successful ``submit``, when its job is answered or given up: its place is free again."""
+        self._unanswered -= 1
 
     def call(self, function: Callable[[Engine], Any]) -> Future[Any]:
         """Runs ``function(engine)`` on the engine's thread between two executions."""

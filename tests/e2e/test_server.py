@@ -205,13 +205,13 @@ def test_clients_that_hang_up_are_not_computed(start_server: Serve, warmed: Call
     body = request(1.5, rows=2)
     head = f"POST /v2/models/sleeper/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     sockets = []
-    for _ in range(4):  # one runs, three fill the queue
+    deadline = time.monotonic() + 20
+    for waiting in (0, 1, 2, 3):  # one runs, three fill the queue
         connection = socket.create_connection(urlsplit(server.url).netloc.split(":"), timeout=30)  # type: ignore[arg-type]
         connection.sendall(head + body)
         sockets.append(connection)
-    deadline = time.monotonic() + 20
-    while metric(server, "preheat_queue_depth") < 3:  # until all have arrived
-        assert time.monotonic() < deadline
+        while not _arrived(server, waiting):
+            assert time.monotonic() < deadline
     for connection in sockets:
         connection.close()
     while metric(server, "preheat_requests_total", 'code="499"') < 3:
@@ -220,13 +220,19 @@ def test_clients_that_hang_up_are_not_computed(start_server: Serve, warmed: Call
     assert metric(server, "preheat_batch_size_count") <= 2  # the one in flight, and ours
 
 
+def _arrived(server: ServerProcess, waiting: int) -> bool:
+    """Whether one request runs and ``waiting`` more wait."""
+    (model,) = json.loads(call(server, "GET", "/")[2])["serving"]
+    return (model["running"], model["queue"]) == (1, waiting)
+
+
 def test_the_end_answers_what_is_on_its_way(start_server: Serve, warmed: Callable[..., list[str]]) -> None:
     server = start_server([*warmed(), "--drain-linger", "0.2"])
     server.wait_ready(60)
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(infer, server, 0.7, 4, 2) for _ in range(2)]
         deadline = time.monotonic() + 20
-        while metric(server, "preheat_queue_depth") != 1:  # until one runs and the other waits
+        while not _arrived(server, 1):  # until one runs and the other waits
             assert time.monotonic() < deadline
         assert server.stop() == 0
         assert [answer.result()[0] for answer in answers] == [200, 200]

@@ -31,10 +31,14 @@ class Bench:
             handler,
             self.warm,
             lambda: engine,
-            lambda answers: [self.answers.put(answer) for answer in answers] and None,
+            self._receive,
             lambda shape, rows, took: self.batches.append((shape.text, rows)),
         )
         self.lane.start().result(10)
+
+    def _receive(self, answers: list) -> None:  # type: ignore[type-arg]
+        for answer in answers:
+            self.answers.put(answer)
 
     def job(self, array: np.ndarray) -> Job:
         route = self.warm.find((array.shape,))
@@ -48,7 +52,10 @@ class Bench:
         return jobs
 
     def collect(self, count: int) -> dict[Job, object]:
-        return dict(self.answers.get(timeout=10) for _ in range(count))
+        answers = dict(self.answers.get(timeout=10) for _ in range(count))
+        for _ in range(count):
+            self.lane.release()
+        return answers
 
     def hold(self, array: np.ndarray) -> Job:
         """Submits a job that stays in execution until the gate opens."""
@@ -115,6 +122,9 @@ def test_an_abandoned_request_is_not_run(bench: Bench) -> None:
     bench.hold(row(1))
     gone, stays = bench.submit(row(2), row(3))
     gone.abandoned = True
+    assert bench.lane.depth == 2
+    bench.lane.release()
+    assert bench.lane.depth == 1
     bench.engine.gate.set()
     answers = bench.collect(2)
     assert gone not in answers
@@ -187,7 +197,12 @@ def test_an_engine_that_cannot_load_says_why(spec: ModelSpec, handler: Handler, 
 
 def test_the_cold_lane_runs_any_shape_in_order(spec: ModelSpec, engine) -> None:  # type: ignore[no-untyped-def]
     answers: queue.Queue = queue.Queue()  # type: ignore[type-arg]
-    lane = ColdLane(spec, lambda: engine, lambda batch: [answers.put(answer) for answer in batch] and None)
+
+    def put_all(batch: list) -> None:  # type: ignore[type-arg]
+        for answer in batch:
+            answers.put(answer)
+
+    lane = ColdLane(spec, lambda: engine, put_all)
     lane.start().result(10)
     outcome = WarmSet(spec).find(((1, 5),)).outcome
     jobs = [Job({"x": row(w, width=w)}, ((1, w),), ((w,),), 1, outcome) for w in (5, 6, 7)]
