@@ -18,11 +18,12 @@ import torch
 from torch import nn
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from handlers.engines.torch import DTYPES
 from handlers.shapes import Shape
-from warmup.miopen.layouts import CHANNELS_LAST, DEFAULT
+from warmup.miopen.layouts import CHANNELS_LAST, DEFAULT, packed_strides
 from warmup.miopen.problem import ConvProblem
 from warmup.trace.result import PlanTrace, ShapeTrace, TraceError
 
@@ -44,8 +45,17 @@ _COMPOSITE = {
 }
 # What traced TorchScript calls; its first nine arguments are those of aten.convolution.
 _INNER = {aten._convolution.default, aten._convolution.deprecated}
-# Evaluation-mode batch norm, by the position of its "training" argument (None: never training). Its output is like
-# its input, which PyTorch's fake implementation finds out by running some twenty fake operations.
+# Operations whose outputs are like their input, so that the fake implementation, which may run twenty fake operations
+# to find that out, need not be asked. Batch norms by the position of their "training" argument (None: never training).
+_ELEMENTWISE = {
+    aten.relu.default,
+    aten.silu.default,
+    aten.gelu.default,
+    aten.sigmoid.default,
+    aten.hardswish.default,
+    aten.hardtanh.default,
+    aten.leaky_relu.default,
+}
 _BATCH_NORMS: dict[Any, int | None] = {
     aten.native_batch_norm.default: 5,
     aten._native_batch_norm_legit_no_training.default: None,
@@ -111,23 +121,23 @@ class _Recorder(TorchDispatchMode):
         self.elsewhere: Counter[str] = Counter()
         self._nhwc = nhwc
         self._memo = memo
-        self._nothing: torch.Tensor | None = None  # the statistics that evaluation mode leaves empty
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is aten.convolution.default:
-            self._record(*args, **kwargs)
-        elif func in _INNER:
-            self._record(*args[:9])
-            return aten.convolution.default(*args[:9])
-        elif func in _COMPOSITE:
+            return self._convolution(*args, **kwargs)
+        if func in _INNER:
+            return self._convolution(*args[:9])
+        if func in _COMPOSITE:
             with self:
                 return func.decompose(*args, **kwargs)
-        elif func in _BATCH_NORMS:
+        if func in _BATCH_NORMS and _like_input(args[0]):
             training = _BATCH_NORMS[func]
             if training is None or not args[training]:
-                self._nothing = torch.empty(0) if self._nothing is None else self._nothing
-                return torch.empty_like(args[0]), self._nothing, self._nothing
+                statistics = _fake(args[0], (0,), (1,))
+                return _fake(args[0], args[0].shape, args[0].stride()), statistics, statistics
+        elif func in _ELEMENTWISE and _like_input(args[0]):
+            return _fake(args[0], args[0].shape, args[0].stride())
         elif func is aten.equal.default and not any(isinstance(tensor, FakeTensor) for tensor in args):
             with unset_fake_temporarily():  # TorchScript compares the weights that it froze into its code
                 return func(*args)
@@ -135,7 +145,7 @@ class _Recorder(TorchDispatchMode):
             return args[0]
         return func(*args, **kwargs)
 
-    def _record(
+    def _convolution(
         self,
         x: torch.Tensor,
         w: torch.Tensor,
@@ -146,38 +156,75 @@ class _Recorder(TorchDispatchMode):
         transposed: bool,
         output_padding: Sequence[int],
         groups: int,
-    ) -> None:
-        if x.dtype not in _DTYPES:
-            self.elsewhere[f"{str(x.dtype).removeprefix('torch.')}: MIOpen takes fp32, fp16 and bf16"] += 1
-        elif groups > 1 and any(step != 1 for step in dilation):
-            self.elsewhere["grouped and dilated: PyTorch uses its own kernels"] += 1
-        elif 0 in x.shape:
-            self.elsewhere["empty input"] += 1
-        else:
-            layout = self._layout(x, w)
-            numbers = (x.shape, w.shape, stride, padding, dilation, output_padding)
-            dims = tuple(_two_spatial(values, at) for at, values in enumerate(numbers))
-            key = (dims, transposed, groups, x.dtype, layout)
-            if key not in self._memo:
-                self._memo[key] = ConvProblem.from_dims(
-                    dims[0],
-                    dims[1],
-                    stride=dims[2],
-                    pad=dims[3],
-                    dilation=dims[4],
-                    output_pad=dims[5] if transposed else (),
-                    groups=groups,
-                    transposed=transposed,
-                    dtypes=_DTYPES[x.dtype],
-                    layouts=layout,
-                )
-            self.calls[self._memo[key]] += 1
+    ) -> torch.Tensor:
+        """Counts one ``aten.convolution`` and answers it as PyTorch's ROCm build would: packed in MIOpen's layout."""
+        if any(tensor is not None and tensor.dtype != x.dtype for tensor in (w, bias)):
+            raise TypeError(f"a convolution of {x.dtype} with weights of {w.dtype}")
+        elsewhere = _elsewhere(x, dilation, groups)
+        if elsewhere:
+            self.elsewhere[elsewhere] += 1
+            return aten.convolution.default(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+        layout = self._layout(x, w)
+        numbers = (x.shape, w.shape, stride, padding, dilation, output_padding)
+        dims = tuple(_two_spatial(values, at) for at, values in enumerate(numbers))
+        key = (dims, transposed, groups, x.dtype, w.dtype, layout)
+        if key not in self._memo:
+            if not transposed:
+                _check_reach(dims)
+            self._memo[key] = ConvProblem.from_dims(
+                dims[0],
+                dims[1],
+                stride=dims[2],
+                pad=dims[3],
+                dilation=dims[4],
+                output_pad=dims[5] if transposed else (),
+                groups=groups,
+                transposed=transposed,
+                dtypes=_DTYPES[x.dtype],
+                layouts=layout,
+            )
+        problem = self._memo[key]
+        self.calls[problem] += 1
+        y, strides = problem.y_dims, packed_strides(problem.y_dims, layout)
+        if x.dim() == 3:
+            y, strides = (*y[:2], y[3]), (*strides[:2], strides[3])
+        return _fake(x, y, strides) if isinstance(x, FakeTensor) else torch.empty_strided(y, strides, dtype=x.dtype)
 
     def _layout(self, x: torch.Tensor, w: torch.Tensor) -> str:
         """The layout in which PyTorch hands all three tensors over; it packs them first."""
         spatial = max(2, x.dim() - 2)
         last = self._nhwc and x.dim() > 3 and any(suggest_memory_format(t) in _CHANNELS_LAST_FORMATS for t in (x, w))
         return CHANNELS_LAST[spatial] if last else DEFAULT[spatial]
+
+
+def _elsewhere(x: torch.Tensor, dilation: Sequence[int], groups: int) -> str:
+    """Why PyTorch does not ask MIOpen for a convolution of ``x``; empty where it does."""
+    if x.dtype not in _DTYPES:
+        return f"{str(x.dtype).removeprefix('torch.')}: MIOpen takes fp32, fp16 and bf16"
+    if groups > 1 and any(step != 1 for step in dilation):
+        return "grouped and dilated: PyTorch uses its own kernels"
+    return "empty input" if 0 in x.shape else ""
+
+
+def _check_reach(dims: tuple[tuple[int, ...], ...]) -> None:
+    """What PyTorch refuses and MIOpen would not: a filter that reaches beyond the padded input."""
+    x, w, _, padding, dilation, _ = dims
+    for size, reach, pad, step in zip(x[2:], w[2:], padding, dilation, strict=True):
+        if step * (reach - 1) + 1 > size + 2 * pad:
+            raise ValueError(f"a filter of {w[2:]} with dilation {dilation} on an input of {x[2:]} with pads {padding}")
+
+
+def _like_input(x: torch.Tensor) -> bool:
+    """Whether an operation that keeps its input's format may be answered from the input's strides alone."""
+    packed = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    return packed and isinstance(x, FakeTensor) and x.is_floating_point()
+
+
+def _fake(like: FakeTensor, dims: Sequence[int], strides: Sequence[int]) -> FakeTensor:
+    """A fake tensor of these dims and of the dtype and device of another, made without the fake dispatcher."""
+    with no_dispatch():
+        data = torch.empty_strided(dims, strides, dtype=like.dtype, device="meta")
+        return FakeTensor(like.fake_mode, data, like.fake_device)
 
 
 @cache

@@ -179,3 +179,39 @@ def test_the_module_keeps_its_own_weights():
     keys(module, "x=1x3x4x4:fp32")
     assert module.weight.data_ptr() == before
     assert module(torch.ones(1, 3, 2, 2)).shape == (1, 3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv2d(3, 3, 5), "x=1x3x4x4:fp32"),
+        (nn.Conv2d(3, 3, 3, dilation=2), "x=1x3x4x4:fp32"),
+        (nn.Conv2d(3, 3, 1), "x=1x3x4x4:fp16"),
+    ],
+)
+def test_what_pytorch_would_refuse_is_refused(module, shape):
+    with pytest.raises(TraceError, match="shape x=1x3x4x4"):
+        keys(module, shape)
+
+
+def test_an_answer_has_the_dims_and_dtype_of_the_real_one():
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.ConvTranspose2d(8, 4, 3, stride=2, output_padding=1),
+        nn.Hardswish(inplace=True),
+        nn.Flatten(2),
+        nn.Conv1d(4, 6, 3, padding=1),
+    ).eval()
+    seen = {}
+
+    def traced(x: torch.Tensor) -> None:
+        y = module(x)
+        seen[tuple(x.shape)] = (tuple(y.shape), y.stride(), y.dtype)
+
+    shapes = [(1, 3, 8, 12), (2, 3, 16, 8), (1, 3, 8, 12)]
+    trace_torch(traced, module, [Shape.parse(f"x={'x'.join(map(str, dims))}:fp32") for dims in shapes])
+    for dims in shapes:
+        real = module(torch.zeros(dims))
+        assert seen[dims] == (tuple(real.shape), real.stride(), real.dtype)
