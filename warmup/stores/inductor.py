@@ -8,6 +8,8 @@ Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings be
   off in all phases; the switch is part of every kernel's key and cannot differ between them.
 - Which vector instructions the compiler knows is found out by compiling and loading a probe for each set, in every
   process. TORCHINDUCTOR_VEC_ISA_OK says that what the processor has is usable, and most probes go away.
+- Line tables for profilers hold the directory of the cache, so that two builds of one kernel differ: off, and shards of
+  a sweep agree bit for bit.
 - The key of a kernel is made of its source and of the compiler's command line, which holds the paths of PyTorch's and
   Python's headers, ``-march=native``, and the number of threads: all of these are identity.
 - A shared object cut short kills the process that loads it with SIGBUS, an empty one fails the shape; a cut pickle is
@@ -37,6 +39,7 @@ SWITCHES = {
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    "AOT_INDUCTOR_ENABLE_LINE_TABLES": "0",
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "0",
 }
 # torch._dynamo.utils.counters["inductor"]: a bypass is a graph that PyTorch cannot cache, so every process compiles it.

@@ -81,6 +81,16 @@ def test_what_pytorch_wrote_is_whole_and_cutting_it_short_is_found(filled: Path,
     assert sorted(finding.where for finding in store.check(copy)) == sorted(cut)
 
 
+@pytest.mark.slow
+def test_two_builds_in_two_places_are_the_same_bit_for_bit(filled: Path, tmp_path: Path) -> None:
+    run(tmp_path / "inductor", Phase.TUNE)
+    store = InductorStore()
+    one, two = store.entries(filled), store.entries(tmp_path / "inductor")
+    shared = [key for key in one if not key.startswith(("fxgraph", "aotautograd"))]
+    assert any(key.endswith(".so") for key in shared)
+    assert {key: one[key] for key in shared} == {key: two[key] for key in shared if key in two}
+
+
 def elf(sections: int, body: int) -> bytes:
     """A 64-bit little-endian ELF header whose section headers begin after ``body`` bytes."""
     header = bytearray(64)
