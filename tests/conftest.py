@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from serving.process import ServerProcess
+
+# A slow machine is no failure: no test asserts time, so none may fail of Hypothesis's deadline for one example.
+settings.register_profile("preheat", deadline=None)
+settings.load_profile("preheat")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

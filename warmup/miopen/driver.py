@@ -214,7 +214,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 def _number(flags: dict[str, str], name: str, minimum: int = 1) -> int:
     text = flags[name]
-    if not re.fullmatch(r"\d+", text) or int(text) < minimum:
+    if not re.fullmatch(r"[0-9]+", text) or int(text) < minimum:
         raise ProblemError(f"--{name} (-{_FLAGS[name][0]}) is {text!r}; allowed: whole numbers from {minimum}")
     return int(text)
 

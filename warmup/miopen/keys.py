@@ -12,7 +12,7 @@ import re
 # MIOpen's names of dtypes (``GetDataTypeName``); FP8 and BF8 are the 8-bit floats.
 DTYPES = ("FP32", "FP16", "BF16", "INT8", "INT32", "INT64", "FP64", "FP8", "BF8")
 
-_N = r"(0|[1-9]\d*)"
+_N = r"(0|[1-9][0-9]*)"
 _TYPE = "|".join(DTYPES)
 _LAYOUT = r"[A-Z]{4,5}c?"
 
@@ -22,7 +22,7 @@ def _key_pattern(spatial: int) -> re.Pattern[str]:
     return re.compile(
         f"{_N}-{dashed}-{crossed}-{_N}-{dashed}-{_N}-{crossed}-{crossed}-{crossed}-{_N}"
         f"-({_LAYOUT})(?:-({_LAYOUT})-({_LAYOUT}))?-({_TYPE})(?:({_TYPE})({_TYPE}))?-([FBW])"
-        f"(?:_g([2-9]|[1-9]\\d+))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
+        f"(?:_g([2-9]|[1-9][0-9]+))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
     )
 
 
@@ -30,8 +30,8 @@ _KEYS = {2: _key_pattern(2), 3: _key_pattern(3)}
 # The shape of a key without its details, for telling a key from a damaged one: later versions may add options at its
 # end, and a layout or dtype that is unknown here is no damage.
 KEY_SHAPE = (
-    r"[1-9]\d*(?:-[1-9]\d*){2,3}-\d+(?:x\d+){1,2}-\d+(?:-\d+){2,3}-\d+-\d+(?:x\d+){1,2}-\d+(?:x\d+){1,2}"
-    r"-\d+(?:x\d+){1,2}-\d+-[A-Z]{4,5}c?(?:-[A-Z]{4,5}c?-[A-Z]{4,5}c?)?-[A-Z]+\d+[A-Z0-9]*-[FBW](?:_[a-z]+[A-Z0-9]*)*"
+    r"[1-9][0-9]*(?:-[1-9][0-9]*){2,3}-[0-9]+(?:x[0-9]+){1,2}-[0-9]+(?:-[0-9]+){2,3}-[0-9]+-[0-9]+(?:x[0-9]+){1,2}-[0-9]+(?:x[0-9]+){1,2}"
+    r"-[0-9]+(?:x[0-9]+){1,2}-[0-9]+-[A-Z]{4,5}c?(?:-[A-Z]{4,5}c?-[A-Z]{4,5}c?)?-[A-Z]+[0-9]+[A-Z0-9]*-[FBW](?:_[a-z]+[A-Z0-9]*)*"
 )
 _FIELDS = (
     "in channels",
@@ -80,12 +80,12 @@ def _diagnosis(key: str) -> str:
     rank = next((at - 1 for at, part in enumerate(parts) if "x" in part), 2)
     if rank not in _KEYS:
         return f"key {key!r}: {rank} spatial dims before the filter; allowed: 2 or 3"
-    number, crossed = r"\d+", r"\d+" + r"x\d+" * (rank - 1)
+    number, crossed = r"[0-9]+", r"[0-9]+" + r"x[0-9]+" * (rank - 1)
     second_layout = parts[2 * rank + 9 : 2 * rank + 10]
     layout_fields = 3 if second_layout and re.fullmatch(_LAYOUT, second_layout[0]) else 1
     expected = [(0, number), *[(1, number)] * rank, (2, crossed), (3, number), *[(4, number)] * rank, (5, number)]
     expected += [(6, crossed), (7, crossed), (8, crossed), (9, number), *[(10, _LAYOUT)] * layout_fields]
-    expected += [(11, f"(?:{_TYPE}){{1,3}}"), (12, rf"[FBW](?:_g\d+)?(?:_c[iwo](?:{_TYPE}))*")]
+    expected += [(11, f"(?:{_TYPE}){{1,3}}"), (12, rf"[FBW](?:_g[0-9]+)?(?:_c[iwo](?:{_TYPE}))*")]
     for (field, pattern), part in zip(expected, parts, strict=False):
         if not re.fullmatch(pattern, part):
             return f"key {key!r}: {_FIELDS[field]} is {part!r}"

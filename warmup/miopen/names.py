@@ -14,9 +14,9 @@ from typing import Literal
 Kind = Literal["find", "fusion", "perf", "kernels"]
 
 # MIOpen's arch ids have three characters up to gfx9 and four from gfx10 on; only so can the units be told from them.
-_ARCH = r"gfx1\d[0-9a-f]{2}|gfx[6-9][0-9a-f]{2}"
-_BASE = rf"(?P<arch>{_ARCH})(?P<sramecc>_(?:no)?sramecc)?(?P<xnack>_xnack)?(?:_(?P<decimal>\d+)|(?P<hex>[0-9a-f]+))?"
-_VERSION = r"(?P<version>\d+_\d+_\d+)(?:_(?P<hash>[0-9A-Za-z\-]*))?"
+_ARCH = r"gfx1[0-9][0-9a-f]{2}|gfx[6-9][0-9a-f]{2}"
+_BASE = rf"(?P<arch>{_ARCH})(?P<sramecc>_(?:no)?sramecc)?(?P<xnack>_xnack)?(?:_(?P<decimal>[0-9]+)|(?P<hex>[0-9a-f]+))?"
+_VERSION = r"(?P<version>[0-9]+_[0-9]+_[0-9]+)(?:_(?P<hash>[0-9A-Za-z\-]*))?"
 _BACKEND = r"\.(?P<backend>HIP|OpenCL)"
 _BZ2 = r"(?P<bz2>\.bz2)?"
 _FORMS: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
@@ -26,7 +26,7 @@ _FORMS: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
     ("fusion", "user", re.compile(rf"{_BASE}{_BACKEND}\.{_VERSION}\.fusion\.ufdb\.txt{_BZ2}")),
     ("perf", "user", re.compile(rf"{_BASE}{_BACKEND}\.{_VERSION}\.udb\.txt{_BZ2}")),
     ("perf", "system", re.compile(rf"{_BASE}\.db(?P<text>\.txt)?{_BZ2}")),
-    ("perf", "user", re.compile(rf"{_BASE}_(?P<schema>\d+\.\d+\.\d+)\.udb{_BZ2}")),
+    ("perf", "user", re.compile(rf"{_BASE}_(?P<schema>[0-9]+\.[0-9]+\.[0-9]+)\.udb{_BZ2}")),
     ("kernels", "user", re.compile(rf"{_BASE}\.ukdb{_BZ2}")),
     ("kernels", "system", re.compile(rf"{_BASE}\.kdb{_BZ2}")),
 )
@@ -169,7 +169,7 @@ def kernel_cache_name(device: Device) -> str:
 
 
 def _version(text: str) -> tuple[int, int, int]:
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", text)
+    match = re.fullmatch(r"([0-9]+)\.([0-9]+)\.([0-9]+)", text)
     if not match:
         raise DbNameError(f"{text!r} is not a MIOpen version; expected as in 3.4.0")
     major, minor, patch = map(int, match.groups())

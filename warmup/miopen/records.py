@@ -47,9 +47,9 @@ NOT_REPAIRABLE = frozenset({"unknown-solver"})
 
 _GLUED_FIND = re.compile(rf"(?:(?<=[A-Za-z])|(?<=>))(?=(?:{KEY_SHAPE})=)")
 _BEFORE_GLUE = re.compile(r"(?:miopen[A-Za-z]+|<unused>|not used)$")
-PERF_KEY = r"[23](?:x\d+){20}x[A-Z]{4,5}c?x[A-Z0-9]+x[FBW]"
+PERF_KEY = r"[23](?:x[0-9]+){20}x[A-Z]{4,5}c?x[A-Z0-9]+x[FBW]"
 _GLUED_PERF = re.compile(f"(?={PERF_KEY}=)")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _JUNK = "\ufeff\xef\xbb\xbf \t\0"
 _KEYS = {"find": re.compile(KEY_SHAPE), "perf": re.compile(PERF_KEY)}
 
@@ -159,7 +159,7 @@ def parse_item(text: str) -> Item | Fault:
     milliseconds = float(time) if _NUMBER.fullmatch(time) else math.nan
     if not (math.isfinite(milliseconds) and milliseconds >= 0):
         return Fault("bad-time", f"solver {solver!r} has time {_short(time)}")
-    if not re.fullmatch(r"\d+", workspace) or int(workspace) > MAX_WORKSPACE:
+    if not re.fullmatch(r"[0-9]+", workspace) or int(workspace) > MAX_WORKSPACE:
         return Fault("bad-workspace", f"solver {solver!r} has workspace {_short(workspace)}")
     if not solver:
         return Fault("bad-item", f"item {_short(text)} names no solver")

@@ -9,13 +9,12 @@ take more than the line's own grammar to see: its key, its direction and whether
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 
 import numpy as np
 
+from warmup.miopen.fields import Names, decimals, integers, known, numbered
 from warmup.miopen.records import ALGORITHMS
 
 CHUNK = 4 << 20
@@ -25,16 +24,6 @@ _NEWLINE, _EQUALS, _COLON, _COMMA, _SEMICOLON, _OTHER = 1, 2, 3, 4, 5, 6
 _SEPARATORS = {"\n": _NEWLINE, "=": _EQUALS, ":": _COLON, ",": _COMMA, ";": _SEMICOLON}
 # What each byte is: a separator, a character of texts (format 1.0 may say "not used", so blanks are), or neither.
 _KINDS = bytes(_SEPARATORS.get(chr(byte), 0 if 0x20 <= byte < 0x7F else _OTHER) for byte in range(256))
-_IN_DECIMALS, _IN_INTEGERS = b"0123456789+-.eE", b"0123456789"
-_LONGEST_INTEGER = 18  # digits that always fit into 64 bits
-
-
-class Names(dict[str, int]):
-    """Numbers for texts, in the order of their first appearance."""
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = len(self)
-        return number
 
 
 @dataclass(frozen=True)
@@ -114,27 +103,19 @@ def scan(chunk: bytes, offset: int, solvers: Names) -> Columns:
     space_end = np.where(is_old, place[2][item], place[1][item])
     item_line = line[6:][item]
 
-    sound = (name_end > name_at) & (space_end > space_at) & (space_end - space_at <= _LONGEST_INTEGER)
-    clean[item_line[~sound]] = False
-
-    text = chunk.decode("latin-1")
-    kept = np.flatnonzero(clean[item_line])
-    algorithm_texts = _slices(text, algorithm_at[kept], algorithm_end[kept])
-    algorithm = np.fromiter(map(_ALGORITHM_NUMBERS.get, algorithm_texts, repeat(-1)), np.int8, len(kept))
-    solver = np.fromiter(map(solvers.__getitem__, _slices(text, name_at[kept], name_end[kept])), np.int32, len(kept))
-    misnamed = [number for name, number in solvers.items() if name in ALGORITHMS]
-    time_ms, timed = _decimals(_slices(text, time_at[kept], time_end[kept]))
-    workspace, spaced = _integers(_slices(text, space_at[kept], space_end[kept]))
-    fine = timed & spaced & (algorithm >= 0) & ~np.isin(solver, misnamed)
-    clean[item_line[kept[~fine]]] = False
+    algorithm = known(chunk, algorithm_at, algorithm_end, _ALGORITHM_NUMBERS)
+    solver = numbered(chunk, name_at, name_end, solvers)
+    time_ms = decimals(chunk, time_at, time_end)
+    workspace = integers(chunk, space_at, space_end)
+    misnamed = [number for name, number in solvers.items() if not name or name in ALGORITHMS]
+    fine = np.isfinite(time_ms) & (time_ms >= 0) & (workspace >= 0) & (algorithm >= 0) & ~np.isin(solver, misnamed)
+    clean[item_line[~fine]] = False
     # Twice the same solver in one line: only the first counts, which is for the slow reading to say.
-    pairs = item_line[kept] * (len(solvers) + 1) + solver
-    order = np.argsort(pairs, kind="stable")
-    twice = order[1:][pairs[order][1:] == pairs[order][:-1]]
-    clean[item_line[kept[twice]]] = False
+    pairs = np.sort(item_line * (len(solvers) + 1) + solver)
+    clean[pairs[1:][pairs[1:] == pairs[:-1]] // (len(solvers) + 1)] = False
 
-    still = clean[item_line[kept]]
-    kept = kept[still]
+    kept = np.flatnonzero(clean[item_line])
+    text = chunk.decode("latin-1")
     rows = np.flatnonzero(clean)
     key_ends = at[6:][keyed]
     key_lines = line[6:][keyed]
@@ -145,10 +126,10 @@ def scan(chunk: bytes, offset: int, solvers: Names) -> Columns:
         row_start=line_starts[rows] + offset,
         row_end=line_ends[rows] + offset,
         row_items=np.bincount(item_line[kept], minlength=len(clean))[rows].astype(np.int32),
-        solver=solver[still],
-        time_ms=time_ms[still],
-        workspace=workspace[still],
-        algorithm=algorithm[still],
+        solver=solver[kept],
+        time_ms=time_ms[kept],
+        workspace=workspace[kept],
+        algorithm=algorithm[kept].astype(np.int8),
         legacy_items=int(is_old[kept].sum()),
         dirty=[(int(line_starts[row]) + offset, int(line_ends[row]) + offset) for row in dirty],
     )
@@ -156,32 +137,3 @@ def scan(chunk: bytes, offset: int, solvers: Names) -> Columns:
 
 def _slices(text: str, starts: np.ndarray, ends: np.ndarray) -> list[str]:
     return [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-
-def _decimals(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers, and which of them are times: finite, not negative, and written with a decimal number's characters.
-
-    Python's ``float`` alone takes more than MIOpen writes: blanks, underscores, ``nan`` and ``inf``.
-    """
-    try:
-        if "".join(texts).encode().translate(None, _IN_DECIMALS):
-            raise ValueError
-        values = np.fromiter(map(float, texts), np.float64, len(texts))
-    except ValueError:
-        values = np.fromiter(map(_decimal, texts), np.float64, len(texts))
-    return values, np.isfinite(values) & (values >= 0)
-
-
-def _decimal(text: str) -> float:
-    try:
-        return math.nan if text.encode().translate(None, _IN_DECIMALS) else float(text)
-    except ValueError:
-        return math.nan
-
-
-def _integers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The whole numbers, -1 for a text with anything but digits, and which of them are none such."""
-    if "".join(texts).encode().translate(None, _IN_INTEGERS):
-        texts = [text if not text.encode().translate(None, _IN_INTEGERS) else "-1" for text in texts]
-    values = np.fromiter(map(int, texts), np.int64, len(texts))
-    return values, values >= 0

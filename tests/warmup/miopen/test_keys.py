@@ -14,6 +14,7 @@ KEY = "64-56-56-3x3-64-56-56-16-1x1-1x1-1x1-0-NCHW-FP16-F"
     ("text", "message"),
     [
         ("", "in channels is ''"),
+        ("\u0666\u0664-56-56-3x3-64-56-56-16-1x1-1x1-1x1-0-NCHW-FP16-F", "in channels is"),
         ("hello", "in channels is 'hello'"),
         ("64", "cut short: no in spatial"),
         ("64-56-56-3x3-64-5", "cut short: no out spatial"),
