@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmup.bundle.files import BundleError, sync_directory
+from warmup.bundle.files import BundleError, sync, sync_tree
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,17 @@ class Place:
     target: Path
     staging: Path
 
-    def commit(self, written: Path) -> None:
-        """Makes a file or directory below ``staging`` appear at the target; one that is there is moved away first."""
-        if written.is_dir():
-            for directory, _, _ in os.walk(written):
-                sync_directory(Path(directory))
-            if self.target.is_dir() and any(self.target.iterdir()):
-                self.target.rename(self.staging / "replaced")
+    def commit(self, written: Path, durable: bool = True) -> None:
+        """Makes a file or directory below ``staging`` appear at the target; a directory that is there is moved away.
+
+        ``durable`` first writes all of it through to the disk, so that a machine that loses power has all or nothing.
+        """
+        if durable:
+            sync_tree(written) if written.is_dir() else sync(written)
+        if written.is_dir() and self.target.is_dir() and any(self.target.iterdir()):
+            self.target.rename(self.staging / "replaced")
         written.rename(self.target)
-        sync_directory(self.target.parent)
+        sync(self.target.parent)
 
 
 @contextlib.contextmanager

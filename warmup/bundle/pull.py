@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, BundleRefused, copy, created, regular
+from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, BundleRefused, copy, created, regular, sync
 from warmup.bundle.location import locate, reaching
 from warmup.bundle.manifest import Bundle, Manifest, manifest_digest, read_bundle, verify
 from warmup.bundle.place import reserved
@@ -99,7 +99,9 @@ def _place(source: Source, manifest: Manifest, digest: str, reason: str, into: P
                 file.write(source.signature)
         with created(written / MANIFEST) as file:
             file.write(source.manifest)
-        place.commit(written)
+        # The manifest alone is written through: with it, what else a power failure takes is found and fetched again.
+        sync(written / MANIFEST)
+        place.commit(written, durable=False)
     return Bundle(into, manifest, digest, reason)
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from warmup.bundle import document
 from warmup.bundle.document import DocumentError
-from warmup.bundle.files import SIGNATURE, BundleError, BundleRefused, created
+from warmup.bundle.files import SIGNATURE, BundleError, BundleRefused, created, sync
 
 FORMAT = 1
 SIGNED = "preheat bundle 1\n"  # before the digest and a line feed
@@ -64,6 +64,8 @@ def generate(private: Path, public: Path) -> PublicKey:
             file.write(secret)
         with created(public, 0o644) as file:
             file.write(shown)
+        sync(private)
+        sync(public)
     except OSError as error:
         raise BundleError(f"{error.filename}: {error.strerror}") from error
     return PublicKey(str(public), key_id(key.public_key()), key.public_key())
