@@ -27,6 +27,10 @@ class BundleMismatch(Exception):
     """The bundle was made for another machine, other libraries or other models; the message names every difference."""
 
 
+# A server without a bundle does what servers without warming do: the first request of a shape compiles.
+_PAYS_ITSELF = Settings(engine={"torch.first_call": "compile"})
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What a server process serves. ``stores`` are in ``root/<name>``; ``settings`` are those of the serving phase."""
@@ -54,6 +58,8 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
         facts = BundleFacts(bundle.digest, bundle.trusted, dict(bundle.manifest.identity))
         copy_stores(bundle, scratch)
     settings = settings_for(stores, Phase.SERVE, scratch)
+    if bundle is None:
+        settings |= _PAYS_ITSELF
     for store in stores:
         (scratch / store.name).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(settings.environment)
