@@ -58,7 +58,7 @@ def reserved(target: Path) -> Iterator[Place]:
         raise BundleError(f"{parent}: {error.strerror}") from error
     prefix = f".{target.name}.partial-"
     with _locked(parent / f".{target.name}.lock"):
-        for stale in parent.glob(f"{prefix}*"):
+        for stale in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
             shutil.rmtree(stale)
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:

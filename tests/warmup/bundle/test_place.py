@@ -29,12 +29,13 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_leftovers_of_the_killed_are_removed_and_others_stay(tmp_path: Path) -> None:
-    (tmp_path / ".target.partial-abc").mkdir()
-    (tmp_path / ".target.lock").write_text("")
+@pytest.mark.parametrize("name", ["target", "v[1]*"])
+def test_leftovers_of_the_killed_are_removed_and_others_stay(tmp_path: Path, name: str) -> None:
+    (tmp_path / f".{name}.partial-abc").mkdir()
+    (tmp_path / f".{name}.lock").write_text("")
     (tmp_path / ".other.partial-abc").mkdir()
-    with reserved(tmp_path / "target"):
-        assert not (tmp_path / ".target.partial-abc").exists()
+    with reserved(tmp_path / name):
+        assert not (tmp_path / f".{name}.partial-abc").exists()
     assert [p.name for p in tmp_path.iterdir()] == [".other.partial-abc"]
 
 
