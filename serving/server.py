@@ -18,7 +18,7 @@ from serving.listener import HttpServer
 from serving.metrics.metrics import Metrics
 from serving.model import Served, ServedModel
 from serving.prepare import Prepared
-from serving.repository import Repository
+from serving.repository import BundleFacts, Repository
 from warmup.stores.watch import StoreWatch
 
 log = logging.getLogger("preheat")
@@ -61,6 +61,8 @@ class Server:
             loop.add_signal_handler(number, self.stop)
         metrics = Metrics()
         repository = Repository(metrics, self._prepared.bundle)
+        if self._prepared.bundle is not None:
+            _describe(self._prepared.bundle, metrics)
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
         application = Application(repository, executor)
         server = HttpServer(application, self._bound)
@@ -113,3 +115,11 @@ class Server:
                 for key in look.new:
                     log.warning("a miss after ready: %s has a new entry %s", store, key)
             await asyncio.sleep(_WATCH_SECONDS)
+
+
+def _describe(bundle: BundleFacts, metrics: Metrics) -> None:
+    """Sets the info metric of the bundle."""
+    identity = bundle.identity
+    versions = " ".join(f"{name}={identity[name]}" for name in ("rocm", "torch", "onnxruntime") if name in identity)
+    arch = identity.get("gpu_arch", identity.get("machine", ""))
+    metrics.bundle_info.labels(bundle.digest, arch, identity.get("gpu_compute_units", ""), versions).set(1)
