@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,11 @@ def test_transposed_convolutions(tmp_path, attributes, pad, out):
     assert inferred.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 6
 
 
+def test_a_transposed_convolution_with_gaps_ends_with_its_last_filter(tmp_path):
+    node = conv("ConvTranspose", strides=[3, 3], auto_pad="SAME_LOWER", group=2)
+    assert one(tmp_path, node, (4, 4, 2, 4), "2x4x8x7") == ["4-8-7-2x4-8-23-21-2-0x1-3x3-1x1-0-NCHW-FP32-B_g2"]
+
+
 def test_a_fused_convolution_of_an_optimised_file(tmp_path):
     node = conv("FusedConv", activation="Relu", pads=[1, 1, 1, 1])
     assert one(tmp_path, node, (4, 3, 3, 3), "1x3x8x8") == ["3-8-8-3x3-4-8-8-1-1x1-1x1-1x1-0-NCHW-FP32-F"]
@@ -194,6 +200,27 @@ def test_a_file_that_is_no_model(tmp_path):
     path.write_bytes(b"not a protobuf" * 100)
     with pytest.raises(TraceError, match=r"model\.onnx"):
         keys(path, "x=1x3x8x8:fp32")
+
+
+# Graphs of one convolution made up at random, each with the key that ONNX Runtime's ROCm provider (1.22) asked the real
+# MIOpen (3.4.0) for on a stand-in device.
+PROVIDER_KEYS = json.loads((Path(__file__).parent / "provider_keys.json").read_text())
+
+
+def test_random_convolutions_ask_for_the_keys_that_the_real_provider_asked_for(tmp_path):
+    assert len(PROVIDER_KEYS) == 150
+    for case in PROVIDER_KEYS:
+        nodes, constants = [], []
+        if "pad" in case:
+            nodes.append(helper.make_node("Pad", ["x", "pads"], ["padded"], mode=case["pad"]["mode"]))
+            constants.append(numpy_helper.from_array(np.array(case["pad"]["pads"], np.int64), "pads"))
+        nodes.append(
+            helper.make_node(case["op"], [*(nodes[-1].output if nodes else "x"), "w"], ["y"], **case["attributes"])
+        )
+        dtype = {"fp32": np.float32, "fp16": np.float16}[case["dtype"]]
+        path = save(tmp_path / "case.onnx", nodes, {"w": case["w"]}, case["x"], dtype=dtype, constants=constants)
+        found = keys(path, f"x={'x'.join(map(str, case['x']))}:{case['dtype']}")
+        assert found == [case["key"]], case
 
 
 # How many find-db keys ONNX Runtime's ROCm provider (1.22) made MIOpen 3.4.0 write, on a stand-in device.
