@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
@@ -192,40 +193,30 @@ class ConvProblem:
         A key does not tell a transposed convolution from the plain one whose backward pass it is, so the result is
         never transposed: equal work under an equal key.
         """
-        rank, groups = parse_key(key)
-        numbers = [int(text or 1) for text in (*groups[: 6 * rank + 4], groups[-4])]
-        blocks = [tuple(numbers[at : at + rank]) for at in _offsets(rank)]
-        in_spatial, filter_, out_spatial, pad, stride, dilation = blocks
-        layout, w_layout, y_layout, dtype, w_dtype, y_dtype, direction = groups[6 * rank + 4 : -4]
-        layouts = (layout, w_layout or layout, y_layout or layout)
-        dtypes = (dtype, w_dtype or dtype, y_dtype or dtype)
-        if (y_layout is None) != (len(set(layouts)) == 1 and layout in ("NCHW", "NCDHW")):
-            raise ProblemError(
-                f"key {key!r}: NCHW and NCDHW stand alone for three equal layouts, all others are written three times"
-            )
-        if y_dtype and len(set(dtypes)) == 1:
-            raise ProblemError(f"key {key!r}: three equal dtypes are written as one, {dtype}")
-        in_side, out_side = (numbers[0], in_spatial), (numbers[2 * rank + 1], out_spatial)
-        casts = groups[-3:]
-        if direction != "F":
-            in_side, out_side, layouts, dtypes, casts = out_side, in_side, layouts[::-1], dtypes[::-1], casts[::-1]
+        fields = parse_key(key)
+        sides = [(fields.in_channels, fields.in_spatial), (fields.out_channels, fields.out_spatial)]
+        layouts, dtypes, casts = fields.layouts, fields.dtypes, fields.casts
+        if fields.direction != "F":
+            sides.reverse()
+            layouts, dtypes, casts = layouts[::-1], dtypes[::-1], casts[::-1]
+        (in_channels, in_spatial), (out_channels, out_spatial) = sides
         try:
             return cls(
-                batch=numbers[3 * rank + 2],
-                in_channels=in_side[0],
-                in_spatial=in_side[1],
-                out_channels=out_side[0],
-                out_spatial=out_side[1],
-                filter=filter_,
-                pad=pad,
-                stride=stride,
-                dilation=dilation,
-                groups=numbers[-1],
-                direction=direction,  # type: ignore[arg-type]
+                batch=fields.batch,
+                in_channels=in_channels,
+                in_spatial=in_spatial,
+                out_channels=out_channels,
+                out_spatial=out_spatial,
+                filter=fields.filter,
+                pad=fields.pad,
+                stride=fields.stride,
+                dilation=fields.dilation,
+                groups=fields.groups,
+                direction=fields.direction,  # type: ignore[arg-type]
                 layouts=layouts,  # type: ignore[arg-type]
                 dtypes=dtypes,  # type: ignore[arg-type]
                 casts=casts,  # type: ignore[arg-type]
-                bias=numbers[6 * rank + 3],
+                bias=fields.bias,
             )
         except ProblemError as error:
             raise ProblemError(f"key {key!r}: {error}") from None
@@ -273,6 +264,7 @@ def output_size(
     return max(1, (size - reach + 2 * pad) // stride + 1)
 
 
+@lru_cache(maxsize=1 << 14)
 def _join(separator: str, values: tuple[int, ...]) -> str:
     return separator.join(map(str, values))
 
@@ -284,11 +276,3 @@ def _joint_dtype(dtypes: Sequence[str]) -> str:
 def _height_first(values: tuple[int, ...], missing: int) -> tuple[int, ...]:
     """(H, W, D) of (H, W) or (D, H, W)."""
     return (*values[-2:], values[0] if len(values) == 3 else missing)
-
-
-def _offsets(rank: int) -> tuple[int, ...]:
-    """Where the six spatial blocks begin among the numbers of a key."""
-    filter_ = 1 + rank
-    out = filter_ + rank + 1
-    pad = out + rank + 1
-    return 1, filter_, out, pad, pad + rank, pad + 2 * rank

@@ -38,9 +38,13 @@ def test_what_is_wrong_with_a_text_is_named(text: str, message: str) -> None:
 
 
 def test_a_key_is_taken_apart_in_its_order() -> None:
-    rank, fields = parse_key(KEY)
-    assert rank == 2
-    assert fields[:4] == ("64", "56", "56", "3")
+    fields = parse_key("16-8-28-30-3x5x3-32-8-14-30-2-1x2x1-1x2x1-1x1x1-0-NDHWC-NCDHW-NDHWC-INT8INT8INT32-F_g4_cwFP8")
+    assert (fields.in_channels, fields.in_spatial, fields.filter) == (16, (8, 28, 30), (3, 5, 3))
+    assert (fields.out_channels, fields.out_spatial, fields.batch) == (32, (8, 14, 30), 2)
+    assert (fields.pad, fields.stride, fields.dilation, fields.bias) == ((1, 2, 1), (1, 2, 1), (1, 1, 1), 0)
+    assert fields.layouts == ("NDHWC", "NCDHW", "NDHWC")
+    assert fields.dtypes == ("INT8", "INT8", "INT32")
+    assert (fields.direction, fields.groups, fields.casts) == ("F", 4, (None, "FP8", None))
 
 
 @pytest.mark.parametrize(
