@@ -1,7 +1,8 @@
 """Runs PyTorch models: ``torch.export`` programs, TorchScript, or a class with safetensors or random weights.
 
 ``eager`` calls the module as it is. ``compile`` gives every warmed shape a compiled callable of its own, so that
-neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly.
+neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly. The
+option ``torch.first_call: compile`` compiles them in their first request instead, as a server does that warms nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 Forward = Callable[..., tuple[torch.Tensor, ...]]
 
 
+_REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
+
+
 class TorchEngine(Engine):
     """Runs one PyTorch model on one device; the engine's option ``torch.device`` overrides the choice of device."""
 
@@ -61,23 +65,19 @@ class TorchEngine(Engine):
         self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
         self._compiled: dict[Key, Forward] = {}
         self._known: set[Key] = set()
+        self._compiles = engine.execution == "compile"
+        self._compiles_late = self.options.get("torch.first_call") == "compile"
 
     def warm(self, shape: Shape) -> None:
         inputs = example(shape)
         key = self._key(inputs)
-        if self.spec.engine.execution == "compile" and key not in self._compiled:
-            # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
-            own = with_own_code(self._forward, f"forward_{len(self._compiled)}")
-            self._compiled[key] = torch.compile(own, dynamic=False, fullgraph=True)
-        try:
-            self.run(inputs)
-        except Exception:
-            self._compiled.pop(key, None)
-            raise
+        if self._compiles and key not in self._compiled:
+            self._compiled[key] = self._compile()
+        self.run(inputs)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         key = self._key(inputs)
-        function = self._compiled.get(key, self._forward)
+        function = self._compiled.get(key) or self._unwarmed(key)
         try:
             with torch.inference_mode():
                 tensors = [
@@ -85,13 +85,12 @@ class TorchEngine(Engine):
                     for name, dtype in zip(self._names, self._dtypes, strict=True)
                 ]
                 results = [to_array(tensor) for tensor in function(*tensors)]
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            if key in self._known or key in self._compiled:
+            if key in self._known or isinstance(error, torch.OutOfMemoryError):
                 raise
-            raise InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}") from error
-        if key not in self._known and len(self._known) < 4096:
+            self._compiled.pop(key, None)
+            raise self._explained(error, inputs) from error
+        if key not in self._known and len(self._known) < _REMEMBERED:
             self._known.add(key)
         return {tensor.name: array for tensor, array in zip(self.spec.outputs, results, strict=True)}
 
@@ -104,6 +103,25 @@ class TorchEngine(Engine):
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
         return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
+
+    def _compile(self) -> Forward:
+        # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
+        own = with_own_code(self._forward, f"forward_{len(self._compiled)}")
+        return torch.compile(own, dynamic=False, fullgraph=True)
+
+    def _unwarmed(self, key: Key) -> Forward:
+        if self._compiles and self._compiles_late and len(self._compiled) < _REMEMBERED:
+            return self._compiled.setdefault(key, self._compile())
+        return self._forward
+
+    def _explained(self, error: RuntimeError, inputs: Mapping[str, np.ndarray]) -> Exception:
+        """Whose fault the failure of a shape is that has never run: the model's if it cannot be compiled."""
+        if self._compiles:
+            from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError  # slow to import, and here by now
+
+            if isinstance(error, TorchDynamoException) and not isinstance(error, TorchRuntimeError):
+                return ModelError(f"{self.spec.name}: engine.execution: cannot be compiled: {_first_line(error)}")
+        return InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}")
 
 
 def choose_device(wanted: str) -> torch.device:

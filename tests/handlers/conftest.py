@@ -33,6 +33,12 @@ class Two(nn.Module):
         return {"low": x.amin((1, 2, 3)), "high": x.amax((1, 2, 3)), "unasked": x}
 
 
+class Breaks(nn.Module):
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x
+
+
 class NotAModule:
     pass
 """
@@ -58,7 +64,7 @@ def describe() -> Callable[..., ModelSpec]:
 
 @pytest.fixture
 def net_folder(tmp_path: Path) -> Path:
-    """A model's folder with the classes Net, Two and NotAModule in net.py."""
+    """A model's folder with the classes of NET in net.py."""
     (tmp_path / "net.py").write_text(NET)
     return tmp_path
 

@@ -157,6 +157,30 @@ def test_a_shape_that_was_not_warmed_is_not_compiled(
     assert not counters["stats"]
 
 
+def test_a_server_that_warms_nothing_compiles_in_the_first_request(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    spec = describe(NET | {"execution": "compile"})
+    engine = loaded(spec, net_folder, CPU | {"torch.first_call": "compile"})
+    for _ in range(3):
+        assert np.array_equal(engine.run(example(SHAPE))["y"], reference(net_folder, spec))
+    assert counters["stats"]["unique_graphs"] == 1
+    with pytest.raises(InvalidInput, match="cannot run inputs of shape x=1x5x8x8"):
+        engine.run({"x": np.zeros((1, 5, 8, 8), np.float32)})
+
+
+def test_a_model_that_does_not_compile_whole_is_named(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    engine = loaded(describe(NET | {"source": "net.py:Breaks", "execution": "compile"}), net_folder)
+    with pytest.raises(ModelError, match="model: engine.execution: cannot be compiled: "):
+        engine.warm(SHAPE)
+
+
 @pytest.mark.slow
 def test_inductor_agrees_with_eager(
     describe: Describe, net_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
