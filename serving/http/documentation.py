@@ -91,14 +91,17 @@ def _infer_lines(url: str, shape: Shape) -> list[str]:
             entry["parameters"] = {"binary_data_size": size}
             total += size
         entries.append(entry)
-    head = json.dumps({"inputs": entries}, separators=(",", ":"))
+    request: dict[str, Any] = {"inputs": entries}
+    if not written:
+        request["parameters"] = {"binary_data_output": True}
+    head = json.dumps(request, separators=(",", ":"))
     if written:
         return [f"curl -H 'Content-Type: application/json' -d '{head}' {url}"]
     head = head.ljust(-(-len(head) // 8) * 8)  # data at a multiple of 8 bytes is taken without a copy
     return [
         f"{{ printf '%s' '{head}'; head -c {total} /dev/zero; }} > request.bin",
         f"curl -H 'Inference-Header-Content-Length: {len(head)}' -H 'Content-Type: application/octet-stream' "
-        f"--data-binary @request.bin {url}",
+        f"--data-binary @request.bin -o answer.bin {url}",
     ]
 
 

@@ -142,4 +142,5 @@ def test_a_large_example_makes_a_request_that_decodes(tmp_path: Path) -> None:
     length = re.search(r"Content-Length: (\d+)", send)
     assert length is not None
     decoded = decode((tmp_path / "request.bin").read_bytes(), int(length[1]), PAIR.spec.inputs)
+    assert decoded.binary_default
     assert {name: array.shape for name, array in decoded.inputs.items()} == {"image": (1, 3, 32), "s": (1,)}
