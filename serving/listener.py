@@ -14,6 +14,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server as EmbeddedServer
 
 _BACKLOG = 2048
+_LOOK_SECONDS = 0.005
 
 
 class CannotListen(Exception):
@@ -31,8 +32,12 @@ def reserve(host: str, port: int, shared: bool = False) -> socket.socket:
                 alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 alone.bind((host, port))
         bound = socket.socket(_family(host))
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind((host, port))
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.bind((host, port))
+        except OSError:
+            bound.close()
+            raise
     except OSError as error:
         raise CannotListen(f"{host}:{port}: {error.strerror or error}") from error
     return bound
@@ -60,9 +65,19 @@ class HttpServer:
         )
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begins to serve on the running event loop."""
+    async def start(self) -> None:
+        """Begins to serve on the running event loop, and returns once the port answers."""
         self._task = asyncio.get_running_loop().create_task(self._server.serve())
+        while not self._task.done():
+            try:
+                _, writer = await asyncio.open_connection(self.host, self.port)
+            except ConnectionRefusedError:  # Granian tells nobody when its runtime has begun to listen
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            writer.close()
+            await writer.wait_closed()
+            return
+        await self._task
 
     async def close(self) -> None:
         """Stops accepting, closes what is open, and waits until both are done."""

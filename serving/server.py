@@ -72,7 +72,7 @@ class Server:
             admin = AdminApplication(repository, lambda name: self._open(opener[name], metrics), self._token)
             servers.append(HttpServer(admin, self._admin_bound))
         for one in servers:
-            one.start()
+            await one.start()
         started(server.port, servers[1].port if len(servers) > 1 else None)
         starts = [repository.add(self._open(served, metrics)) for served in self._prepared.served]
         background = [
