@@ -60,9 +60,10 @@ class Home:
 
 @dataclass(frozen=True)
 class StandIn:
-    """The Python on which libMIOpen.so.1 loads."""
+    """The Python on which libMIOpen.so.1 loads. ``version`` is as in the names of its files: ``3_4_0_``."""
 
     python: Path
+    version: str = ""
 
     def run(self, home: Home, *arguments: str, input: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -93,7 +94,11 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     if done.returncode == UNAVAILABLE:
         pytest.skip(f"the real MIOpen cannot be had here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
-    return StandIn(Path(done.stdout.strip()))
+    python = Path(done.stdout.strip())
+    code = "from warmup.miopen.probe import database_stem; print(database_stem())"
+    probed = StandIn(python).run(Home(environment / "probe"), "-c", code)
+    assert probed.returncode == 0, probed.stderr
+    return StandIn(python, probed.stdout.strip().split(".HIP.")[1])
 
 
 @pytest.fixture(scope="session")

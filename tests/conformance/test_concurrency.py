@@ -15,7 +15,7 @@ import pytest
 from warmup.miopen.contents import entries
 from warmup.stores.miopen import MIOpenStore
 
-pytestmark = [pytest.mark.miopen, pytest.mark.slow]
+pytestmark = [pytest.mark.miopen, pytest.mark.slow, pytest.mark.timeout(900)]
 SWEEPS, WORKERS, KEYS = 3, 8, 240
 
 

@@ -19,7 +19,6 @@ from warmup.stores.miopen import MIOpenStore
 
 pytestmark = pytest.mark.miopen
 FACTS = {"arch": "gfx942:sramecc+:xnack-", "cu": 304}
-NAME = "gfx942130.HIP.3_4_0_.ufdb.txt"
 PROBLEMS = [
     ConvProblem.from_dims((batch, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     for batch in (1, 2, 3)
@@ -98,6 +97,7 @@ DAMAGES = {
     "a time that is no number": Damage("bad-time", HIT, line=lambda line: first_time(line, "abc")),
     "a time of nan": Damage("bad-time", HIT, line=lambda line: first_time(line, "nan")),
     "a time below zero": Damage("bad-time", HIT, line=lambda line: first_time(line, "-1")),
+    "a workspace below zero": Damage("bad-workspace", FAILS, line=lambda line: last_workspace(line, "-1")),
     "an unknown solver": Damage(
         "unknown-solver",
         HIT,
@@ -127,9 +127,16 @@ def sound(standin, home_at, tmp_path_factory):
     return home
 
 
+def database(home) -> Path:
+    """The find-db of a home that was copied from the sound one."""
+    (path,) = (home.root / "db").glob("*.ufdb.txt")
+    return path
+
+
 def outcome(standin, home, problems) -> str:
     """What the library makes of problems in a fresh process: hits, a miss (it searches and writes), or a failure."""
-    clock = home.root / "db" / f"{NAME}.time"  # written with every record, also with one that replaces its equal
+    path = database(home)
+    clock = path.with_name(f"{path.name}.time")  # written with every record, also with one that replaces its equal
     clock.unlink(missing_ok=True)
     answers = standin.find(home, problems, MIOPEN_FIND_MODE="5")
     if any("error" in answer for answer in answers):
@@ -139,12 +146,12 @@ def outcome(standin, home, problems) -> str:
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_found_before_the_library_meets_it_and_repaired_for_it(standin, sound, make_home, damage):
-    text = damage.apply((sound.root / "db" / NAME).read_text())
+    text = damage.apply(database(sound).read_text())
     damaged, repaired = make_home("damaged", **FACTS), make_home("repaired", **FACTS)
     for home in (damaged, repaired):
         shutil.copytree(sound.root, home.root)
-        (home.root / "db" / NAME).write_text(text, newline="")
-    path = repaired.root / "db" / NAME
+        database(home).write_text(text, newline="")
+    path = database(repaired)
     assert {finding.code for finding in check(path)} == set(damage.code.split())
     assert outcome(standin, damaged, PROBLEMS[:1]) == damage.before
     if damage.code not in ("", "unknown-solver"):
@@ -159,12 +166,12 @@ def test_a_record_appended_to_a_line_without_its_newline_destroys_both(standin, 
     damaged, repaired = make_home("damaged", **FACTS), make_home("repaired", **FACTS)
     for home in (damaged, repaired):
         shutil.copytree(sound.root, home.root)
-        path = home.root / "db" / NAME
+        path = database(home)
         path.write_text(path.read_text().rstrip("\n"))
-    repair_file(repaired.root / "db" / NAME, repaired.root / "db" / NAME)
+    repair_file(database(repaired), database(repaired))
     for home in (damaged, repaired):
         standin.find(home, [other], MIOPEN_FIND_MODE="5")
-    assert len((damaged.root / "db" / NAME).read_text().splitlines()) == len(PROBLEMS), "glued"
+    assert len(database(damaged).read_text().splitlines()) == len(PROBLEMS), "glued"
     assert repaired.keys() == {FIRST, SECOND, THIRD, other.find_db_key()}
     assert outcome(standin, repaired, [*PROBLEMS, other]) == HIT
 
@@ -197,7 +204,7 @@ def test_a_damaged_kernel_cache_fails_every_find_until_it_is_repaired(standin, s
 def test_an_empty_database_is_found_and_filled(standin, sound, make_home):
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
-    path = home.root / "db" / NAME
+    path = database(home)
     path.write_text("")
     assert {finding.code for finding in check(path)} == {"empty-file"}
     assert outcome(standin, home, PROBLEMS) == MISS
@@ -207,9 +214,10 @@ def test_an_empty_database_is_found_and_filled(standin, sound, make_home):
 def test_a_clock_of_another_host_is_found_and_never_shipped(sound, make_home):
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
-    clock = home.root / "db" / f"{NAME}.time"
+    path = database(home)
+    clock = path.with_name(f"{path.name}.time")
     clock.write_text(str(10**18))
-    assert {finding.code for finding in check(home.root / "db" / NAME)} == {"time-ahead"}
+    assert {finding.code for finding in check(database(home))} == {"time-ahead"}
     MIOpenStore().tidy(home.root)
     assert not clock.exists()
 
@@ -218,24 +226,29 @@ def test_a_clock_of_another_host_is_found_and_never_shipped(sound, make_home):
 def test_a_file_of_another_user_is_found(sound, make_home):
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
-    os.chown(home.root / "db" / NAME, 12345, 12345)
-    assert {finding.code for finding in check(home.root / "db" / NAME)} == {"foreign-owner"}
+    os.chown(database(home), 12345, 12345)
+    assert {finding.code for finding in check(database(home))} == {"foreign-owner"}
 
 
 FOREIGN = {
-    "gfx90a130.HIP.3_4_0_.ufdb.txt": "it is of gfx90a, the device is a gfx942",
-    "gfx942e4.HIP.3_4_0_.ufdb.txt": "it is for 228 compute units, the device has 304",
-    "gfx942_xnack130.HIP.3_4_0_.ufdb.txt": "it is for xnack on, the device has it the other way",
-    "gfx942130.HIP.3_4_1_.ufdb.txt": "it is of MIOpen 3.4.1, the library is 3.4.0",
-    "gfx942130.HIP.3_4_0_76e3cde91.ufdb.txt": "it is of MIOpen 3.4.0.76e3cde91, the library is 3.4.0",
+    "gfx90a130.HIP.{0}": "it is of gfx90a, the device is a gfx942",
+    "gfx942e4.HIP.{0}": "it is for 228 compute units, the device has 304",
+    "gfx942_xnack130.HIP.{0}": "it is for xnack on, the device has it the other way",
+    "gfx942130.HIP.3_0_9_": "it is of MIOpen 3.0.9, the library is {1}",
+    "gfx942130.HIP.{0}76e3cde91": "it is of MIOpen {1}.76e3cde91, the library is {1}",
 }
 
 
 def test_databases_that_this_machine_would_not_read_are_refused_by_name(standin, sound, make_home):
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
-    mine = home.root / "db" / NAME
-    for name in FOREIGN:
+    mine = database(home)
+    dotted = standin.version.strip("_").replace("_", ".")
+    foreign = {
+        f"{name.format(standin.version)}.ufdb.txt": told.format(standin.version, dotted)
+        for name, told in FOREIGN.items()
+    }
+    for name in foreign:
         shutil.copy(mine, mine.with_name(name))
     mine.unlink()
     code = """
@@ -246,6 +259,6 @@ for finding in MIOpenStore().check(Path(sys.argv[1])):
     print(finding.where, finding.what, sep=": ")
 """
     done = standin.run(home, "-c", code, str(home.root))
-    assert sorted(done.stdout.splitlines()) == sorted(f"db/{name}: {told}" for name, told in FOREIGN.items())
+    assert sorted(done.stdout.splitlines()) == sorted(f"db/{name}: {told}" for name, told in foreign.items())
     standin.find(home, PROBLEMS[:1], MIOPEN_FIND_MODE="5")
     assert mine.read_text().startswith(FIRST), "the library started a file of its own"

@@ -62,7 +62,7 @@ def test_another_device_or_version_starts_files_of_its_own(standin, home, make_h
     (mine,) = (home.root / "db").glob("*.ufdb.txt")
     for arch, cu in (("gfx90a:sramecc+:xnack-", 110), ("gfx90a:sramecc+:xnack+", 104), ("gfx942", 104)):
         standin.find(make_home("home", arch=arch, cu=cu), [PROBLEM])
-    later = mine.rename(mine.with_name(mine.name.replace(".3_4_0_", ".3_4_1_")))
+    later = mine.rename(mine.with_name(mine.name.replace(standin.version, "3_9_9_")))
     standin.find(home, [PROBLEM])
     names = {path.name.split(".")[0] for path in (home.root / "db").glob("*.ufdb.txt")}
     assert names == {"gfx90a68", "gfx90a6e", "gfx90a_xnack68", "gfx94268"}

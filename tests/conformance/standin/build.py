@@ -5,7 +5,7 @@
 CACHE keeps the unpacked packages (40 MB) and the built device between runs; ENVIRONMENT becomes a directory like a
 virtual environment whose ``bin/python`` is this interpreter, with this interpreter's packages, on sid's C library.
 Prints the path of that python. Exit status 3, with one line on standard error, says why it cannot be had on this
-machine; any other failure is a fault of this file.
+machine, or that the suite's library has outgrown device.cpp; any other failure is a fault of this file.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def build(cache: Path, root: Path) -> Path:
     defined = set(re.findall(r" T (\w+)", _run(["nm", "-D", "--defined-only", str(shared)])))
     missing = sorted(imports.keys() - defined)
     if missing:
-        raise RuntimeError(f"{library} imports {', '.join(missing)}: device.cpp must define them")
+        raise Unavailable(f"this mirror's {PACKAGE} imports {', '.join(missing)}, which the stand-in device lacks")
     for name in re.findall(r"\[(lib(?:amdhip64|rocblas)\.so\.\d+)\]", _run(["readelf", "-d", str(library)])):
         (device / name).symlink_to(shared.name)  # several names, one file: the loader makes one object of them
     stamp.write_text(digest)
