@@ -30,7 +30,6 @@ _DTYPES: dict[int, str] = {TensorProto.FLOAT: "FP32", TensorProto.FLOAT16: "FP16
 # ONNX Runtime's CPU provider computes fp16 convolutions in fp32, between casts of this name.
 _CAST_FROM_FP16 = "InsertedPrecisionFreeCast_"
 _LARGE = 1024  # bytes; larger initialisers are left out of the optimised file, smaller ones may decide shapes
-_Dims = dict[str, tuple[int, ...]]
 _Tensors = dict[str, tuple[int, tuple[int, ...]]]  # element type and dims
 
 
@@ -40,39 +39,35 @@ def trace_onnx(path: Path, shapes: Iterable[Shape], *, dtype: str | None = None)
     ``dtype`` overrides the graph's own (``FP16`` where MIGraphX is told to convert). Raises TraceError where the model
     cannot be read, does not take these inputs, or keeps a dim unknown until it runs.
     """
-    with tempfile.TemporaryDirectory(prefix="preheat-trace-") as directory:
-        graph = optimised(path, Path(directory), {})
+    with tempfile.TemporaryDirectory(prefix="preheat-trace-") as folder:
+        graph = optimised(path, path, Path(folder) / "optimised.onnx")
         traces = []
         for shape in shapes:
             tensors = infer(graph, shape, path)
             known = all(name in tensors for node in _convolutions(graph) for name in node.input[:2])
             if not known:  # once more on a graph in which ONNX Runtime has folded all that follows from the dims
-                static = optimised(path, Path(directory), {tensor.name: tensor.dims for tensor in shape})
+                fixed = Path(folder) / "fixed.onnx"  # beside the weights that its tensors refer to
+                fixed.write_bytes(_fixed(graph, shape).SerializeToString())
+                static = optimised(path, fixed, Path(folder) / "static.onnx")
                 traces.append(_trace(static, shape, infer(static, shape, path), dtype, path))
             else:
                 traces.append(_trace(graph, shape, tensors, dtype, path))
     return PlanTrace(tuple(traces))
 
 
-def optimised(path: Path, directory: Path, dims: _Dims) -> onnx.ModelProto:
-    """The model after ONNX Runtime's BASIC optimisation on the CPU, without its large weights.
+def optimised(path: Path, source: Path, target: Path) -> onnx.ModelProto:
+    """The model ``source`` after ONNX Runtime's BASIC optimisation on the CPU, without its large weights.
 
-    ``dims`` fixes the dims of inputs beforehand. Raises TraceError with ONNX Runtime's reason.
+    They go to a file beside ``target``. Raises TraceError with ONNX Runtime's reason, naming ``path``.
     """
-    target = directory / "optimised.onnx"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(target)
     options.log_severity_level = 4
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{target.stem}.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", str(_LARGE))
     try:
-        source: str | bytes = str(path)
-        if dims:
-            model = onnx.load(path)
-            _fix(model, dims)
-            source = model.SerializeToString()
-        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
         graph = onnx.load(target, load_external_data=False)
     except Exception as error:  # ONNX Runtime's and protobuf's exceptions have no base class in common
         raise TraceError(f"{path}: {str(error).strip().splitlines()[0]}") from error
@@ -99,11 +94,8 @@ def infer(model: onnx.ModelProto, shape: Shape, path: Path) -> _Tensors:
         rank = len(inputs[tensor.name].type.tensor_type.shape.dim)
         if rank not in (0, len(tensor.dims)):
             raise TraceError(f"{path}: input {tensor.name!r} has {len(tensor.dims)} dims, the model takes {rank}")
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    _fix(fixed, {tensor.name: tensor.dims for tensor in shape})
     try:
-        inferred = shape_inference.infer_shapes(fixed, data_prop=True)
+        inferred = shape_inference.infer_shapes(_fixed(model, shape), data_prop=True)
     except (shape_inference.InferenceError, ValueError) as error:
         raise TraceError(f"{path}: shape {shape}: {str(error).strip().splitlines()[0]}") from error
     return _known(inferred.graph)
@@ -262,18 +254,18 @@ def _known(graph: onnx.GraphProto) -> _Tensors:
     return tensors
 
 
-def _fix(model: onnx.ModelProto, dims: _Dims) -> None:
-    """Gives inputs fixed dims, and takes back what the file says of other tensors, which no longer holds."""
-    for value in model.graph.input:
-        if value.name in dims:
-            value.type.tensor_type.shape.CopyFrom(
-                onnx.TensorShapeProto(
-                    dim=[onnx.TensorShapeProto.Dimension(dim_value=size) for size in dims[value.name]]
-                )
-            )
-    for value in model.graph.output:
+def _fixed(model: onnx.ModelProto, shape: Shape) -> onnx.ModelProto:
+    """The model with fixed dims of inputs, and without what the file says of other tensors, which no longer holds."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    dims = {tensor.name: tensor.dims for tensor in shape}
+    for value in fixed.graph.input:
+        sizes = [onnx.TensorShapeProto.Dimension(dim_value=size) for size in dims[value.name]]
+        value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=sizes))
+    for value in fixed.graph.output:
         value.type.tensor_type.ClearField("shape")
-    del model.graph.value_info[:]
+    del fixed.graph.value_info[:]
+    return fixed
 
 
 def _unfuse(node: onnx.NodeProto) -> None:

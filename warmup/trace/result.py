@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -54,8 +54,3 @@ class PlanTrace:
     def total(self) -> int:
         """Problems counted once per shape that asks for them: what a sweep would cost without deduplication."""
         return sum(len(trace.calls) for trace in self.shapes)
-
-
-def joined(parts: Iterable[PlanTrace]) -> PlanTrace:
-    """Several traces as one, in order."""
-    return PlanTrace(tuple(trace for part in parts for trace in part))

@@ -168,6 +168,28 @@ def test_dims_that_follow_from_other_dims_through_a_reshape(tmp_path):
     ]
 
 
+def test_dims_that_only_onnx_runtime_can_fold(tmp_path):
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Cast", ["shape"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Sqrt", ["floats"], ["roots"]),
+        helper.make_node("Cast", ["roots"], ["target"], to=TensorProto.INT64),
+        helper.make_node("Slice", ["target", "two", "three"], ["side"]),
+        helper.make_node("Concat", ["head", "side", "side"], ["dims"], axis=0),
+        helper.make_node("Reshape", ["x", "dims"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(values, np.int64), name)
+        for name, values in {"two": [2], "three": [3], "head": [1, 24]}.items()
+    ]
+    weights = {"w": (4, 24, 3, 3)}  # large enough to be kept in a file of their own
+    path = save(tmp_path / "model.onnx", nodes, weights, ["n", 3, "h", "w_"], constants=constants)
+    assert keys(path, "x=1x3x25x8:fp32", "x=1x3x81x8:fp32") == [
+        f"24-{side}-{side}-3x3-4-{side - 2}-{side - 2}-1-0x0-1x1-1x1-0-NCHW-FP32-F" for side in (5, 9)
+    ]
+
+
 def test_dims_that_depend_on_values_are_an_error_naming_the_node(tmp_path):
     nodes = [
         helper.make_node("NonZero", ["x"], ["where"]),
