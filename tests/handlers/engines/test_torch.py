@@ -237,7 +237,7 @@ def test_inputs_that_the_network_cannot_run_are_the_clients_fault(describe: Desc
     ("engine", "changes", "message"),
     [
         (NET, {"outputs": []}, "must name its outputs"),
-        (NET | {"execution": "graph"}, {}, "graph is not available"),
+        (NET | {"execution": "graph"}, {}, "graph needs a GPU"),
         (NET | {"weights": None}, {}, "engine.weights: needed with net.py:Net"),
         (NET | {"weights": "random:x"}, {}, "'random:x' is not random:SEED"),
         (NET | {"weights": "absent.safetensors"}, {}, "absent.safetensors: no such file"),
