@@ -67,6 +67,7 @@ class Endpoint:
             self._dtypes = {output.name: output.dtype for output in model.outputs if output.dtype == "bf16"}
         length = oip.parse_header_length(scope.headers.get(oip.HEADER_LENGTH))
         request = oip.decode(payload, length, model.spec.inputs, model.outputs)
+        model.handler.check(request.inputs)
         decoded = time.perf_counter()
         outputs, job = await model.infer(request.inputs, gone)
         settled = time.perf_counter()
