@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from serving.cli.output import console, errors, fail, print_json, reported
 from warmup.miopen import checkup, mending
@@ -42,9 +43,9 @@ def show(file: _File, json_output: _Json = False) -> None:
     if json_output:
         print_json(facts)
         return
-    table = Table("fact", "value", title=file.name)
+    table = _table("fact", "value")
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        table.add_row(name.replace("_", " "), Text(", ".join(value) if isinstance(value, list) else str(value)))
     console.print(table)
 
 
@@ -65,10 +66,10 @@ def list_databases(
     if json_output:
         print_json(rows)
         return
-    table = Table("file", "kind", "arch", "units", "version", "records", "bytes")
+    table = _table("file", "kind", "arch", "units", "version", "records", "bytes")
     for row in rows:
         names = ("file", "kind", "arch", "cu_count", "version", "records", "bytes")
-        table.add_row(*(str("" if row.get(name) is None else row[name]) for name in names))
+        table.add_row(*(Text(str("" if row.get(name) is None else row[name])) for name in names))
     console.print(table if rows else "no databases of MIOpen")
 
 
@@ -87,7 +88,7 @@ def check(
     if json_output:
         print_json({"file": str(file), "ok": not findings, "findings": [asdict(finding) for finding in findings]})
     elif not findings:
-        console.print(f"{file}: no findings", highlight=False)
+        _say(f"{file}: no findings")
     else:
         _print_findings(findings)
     if findings:
@@ -102,9 +103,9 @@ def repair(file: _File, out: _Out, json_output: _Json = False) -> None:
     if json_output:
         print_json({"out": str(out), **_plain(asdict(report))})
         return
-    console.print(f"{out}: {report.records} records, {report.saved} saved from damaged lines", highlight=False)
+    _say(f"{out}: {report.records} records, {report.saved} saved from damaged lines")
     if report.aside:
-        console.print(f"{report.aside}: {report.lost} parts set aside, with the reasons", highlight=False)
+        _say(f"{report.aside}: {report.lost} parts set aside, with the reasons")
 
 
 @app.command()
@@ -120,13 +121,10 @@ def merge(
     if json_output:
         print_json({"out": str(out), **_plain(asdict(report))})
         return
-    console.print(
-        f"{out}: {report.records} records; to {files[0].name}: {report.added} added, {report.improved} improved",
-        highlight=False,
-    )
+    _say(f"{out}: {report.records} records; to {files[0].name}: {report.added} added, {report.improved} improved")
     _print_some("conflict", [f"{conflict.key}: {conflict.what}" for conflict in report.conflicts])
     for path in report.aside:
-        console.print(f"{path}: what was damaged in a source", highlight=False)
+        _say(f"{path}: what was damaged in a source")
 
 
 @app.command()
@@ -170,36 +168,44 @@ def _joined_keys(entries: dict[tuple[str, str], str]) -> dict[str, str]:
     return {f"{name} {arguments}": digest for (name, arguments), digest in entries.items()}
 
 
+def _say(text: str) -> None:
+    """A line of any length; file names and keys are never taken for markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(*names: str) -> Table:
+    """A table that shows its texts whole: a key or a path cut short is of no use."""
+    return Table(*(Column(name, overflow="fold") for name in names))
+
+
 def _print_findings(findings: Iterable[checkup.DbFinding]) -> None:
     findings = list(findings)
-    table = Table("where", "what", "why it hurts", "repair")
+    table = _table("where", "what", "why it hurts", "repair")
     for finding in findings[:_SHOWN]:
-        table.add_row(
-            finding.where, f"{finding.code}: {finding.what}", finding.why, "yes" if finding.repairable else "no"
-        )
+        what, repairable = f"{finding.code}: {finding.what}", "yes" if finding.repairable else "no"
+        table.add_row(Text(finding.where), Text(what), Text(finding.why), repairable)
     console.print(table)
     if len(findings) > _SHOWN:
-        console.print(f"and {len(findings) - _SHOWN} more; --json gives all", highlight=False)
+        _say(f"and {len(findings) - _SHOWN} more; --json gives all")
 
 
 def _print_diff(old: Path, new: Path, found: FindDiff | EntryDiff) -> None:
-    console.print(f"only in {old}: {len(found.only_old)}; only in {new}: {len(found.only_new)}", highlight=False)
+    _say(f"only in {old}: {len(found.only_old)}; only in {new}: {len(found.only_new)}")
     if isinstance(found, EntryDiff):
-        console.print(f"{len(found.changed)} with other content, {found.same} the same", highlight=False)
+        _say(f"{len(found.changed)} with other content, {found.same} the same")
         _print_some("changed", found.changed)
         return
-    console.print(
+    _say(
         f"{len(found.changed)} choose another solver ({found.lost_ms:g} ms lost, {found.won_ms:g} ms won), "
-        f"{found.same} the same (their times differ by {found.drift_ms:+g} ms)",
-        highlight=False,
+        f"{found.same} the same (their times differ by {found.drift_ms:+g} ms)"
     )
-    table = Table("key", "old choice", "ms", "new choice", "ms", "lost ms")
     for change in found.changed[:_SHOWN]:
-        table.add_row(
-            change.key, change.old, f"{change.old_ms:g}", change.new, f"{change.new_ms:g}", f"{change.lost_ms:+g}"
+        _say(
+            f"{change.lost_ms:+g} ms  {change.key}: {change.old} ({change.old_ms:g} ms) -> "
+            f"{change.new} ({change.new_ms:g} ms)"
         )
-    if found.changed:
-        console.print(table)
+    if len(found.changed) > _SHOWN:
+        _say(f"and {len(found.changed) - _SHOWN} more; --json gives all")
 
 
 def _print_some(label: str, texts: Iterable[str]) -> None:

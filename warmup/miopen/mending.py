@@ -92,7 +92,7 @@ def merge_files(out: Path, sources: Sequence[Path], *, force: bool = False) -> M
             mended = mend(database)
             found.append(database if mended.data is database.data else FindDb(mended.data, kind))
             aside += [_set_aside(mended, out)]
-        joined = join_find(found, [path.name for path in sources])
+        joined = join_find(found, list(map(str, sources)))
         write_atomically(out, joined.lines)
     kept = tuple(path for path in aside if path)
     return MergeFilesReport(len(joined.lines), joined.present, joined.added, joined.improved, joined.conflicts, kept)
@@ -170,7 +170,7 @@ def _merge_perf(out: Path, sources: Sequence[Path]) -> MergeFilesReport:
             aside += [_set_aside(mended, out)]
             database = PerfDb.parse(mended.data)
         found.append(database.records)
-    joined, conflicts = join_perf(found, [path.name for path in sources])
+    joined, conflicts = join_perf(found, list(map(str, sources)))
     name = name_of(out)
     if name and not name.text:
         _replace_sqlite(out, lambda temporary: write_sqlite(joined, temporary))
@@ -192,9 +192,9 @@ def _merge_kernels(out: Path, sources: Sequence[Path]) -> MergeFilesReport:
             fault = row.fault()
             if fault:
                 raise NotADatabase(f"{path}: {fault}; repair it first")
-            label, kept = rows.setdefault(row.key, (path.name, row))
+            label, kept = rows.setdefault(row.key, (str(path), row))
             if kept.digest != row.digest:
-                what = f"{label} and {path.name} compiled it to other code; kept that of the first"
+                what = f"{label} and {path} compiled it to other code; kept that of the first"
                 conflicts.append(Conflict(f"{row.name} {row.arguments}", what))
         present = len(rows) if at == 0 else present
     _replace_sqlite(out, lambda temporary: kernelcache.write(temporary, (row for _, row in rows.values())))

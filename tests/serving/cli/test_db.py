@@ -64,6 +64,15 @@ def test_check_ends_with_one_where_there_are_findings(sound: Path, damaged: Path
     assert _db("check", damaged).exit_code == 1
 
 
+def test_what_looks_like_markup_is_printed_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "[bold]" / NAME
+    path.parent.mkdir()
+    path.write_text(f"{KEY}={GEMM};A[/]:\n[/nothing]\n")
+    result = _db("check", path)
+    assert result.exit_code == 1
+    assert "[/nothing]" in result.stdout and "A[/]:" in result.stdout
+
+
 def test_check_knows_the_device_that_a_file_is_for(sound: Path) -> None:
     assert _db("check", sound, "--device", "gfx942:xnack-/304", "--version", "3.4.0").exit_code == 0
     foreign = _db("check", sound, "--device", "gfx90a/104", "--version", "3.5.0", "--json")
