@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Annotated
 
@@ -39,32 +40,40 @@ def plan(
         float | None,
         typer.Option("--min-coverage", min=0, max=1, help="Exit with 1 where less of the problems is covered."),
     ] = None,
+    as_keys: Annotated[
+        bool, typer.Option("--keys", help="Print the distinct find-db keys, one a line; with --db, the missing ones.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the planned shapes and the convolutions that each asks of MIOpen; with --db, what is covered and its time.
 
     Needs no GPU. Predicted times are the database's own, for convolutions alone.
     """
+    if minimum is not None and not db:
+        fail("--min-coverage needs --db")
     with reported(ModelError, TraceError):
         spec, folder = _find(model, model_store)
         planned = expand(spec, folder)
         shapes = [item.shape for item in planned]
-        if spec.engine.kind == "python" and not db:
+        if spec.engine.kind == "python" and not (db or as_keys):
             _show_shapes(planned, as_json)
             return
         if spec.engine.kind == "torch":
             nhwc = nhwc_suggested() if nhwc is None else nhwc
         traced = trace(spec, folder, shapes, nhwc=nhwc)
     if not db:
-        if minimum is not None:
-            fail("--min-coverage needs --db")
-        _show_problems(planned, traced, nhwc, as_json)
+        if as_keys:
+            _print_keys(traced, ())
+        else:
+            _show_problems(planned, traced, nhwc, as_json)
         return
     with reported(CoverageError, NotADatabase):
         records = Records.load(db, traced.keys.values())
         covered = cover(planned, traced, records)
     share = _share(traced, records)
-    if as_json:
+    if as_keys:
+        _print_keys(traced, records.solutions)
+    elif as_json:
         print_json(
             {
                 **_head(planned, traced, nhwc),
@@ -88,6 +97,12 @@ def _find(model: str, store: Path) -> tuple[ModelSpec, Path]:
         raise ModelError(f"{model!r} is neither a folder with a model.yaml nor a model in {store}")
     (found,) = find_models(folder.parent, [folder.name])
     return found.spec, found.folder
+
+
+def _print_keys(traced: PlanTrace, known: Container[str]) -> None:
+    for key in dict.fromkeys(traced.keys.values()):
+        if key not in known:
+            typer.echo(key)
 
 
 def _share(traced: PlanTrace, records: Records) -> float:

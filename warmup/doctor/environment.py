@@ -26,7 +26,7 @@ _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES
 
 def check_environment(variables: Mapping[str, str], devices: int) -> list[Finding]:
     """The findings in a serving process's environment; ``devices`` is how many GPUs the node has."""
-    findings = [*_modes(variables), *_home(variables), *_visible(variables, devices), *_frameworks(variables)]
+    findings = [*_modes(variables), *_home(variables, devices), *_visible(variables, devices), *_frameworks(variables)]
     for name, effect in _SPOILERS.items():
         if _on(variables, name):
             findings.append(error("environment", name, f"{name}={variables[name]}", effect, _UNSET.format(name)))
@@ -76,14 +76,15 @@ def _modes(variables: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def _home(variables: Mapping[str, str]) -> list[Finding]:
+def _home(variables: Mapping[str, str], devices: int) -> list[Finding]:
     if variables.get("HOME", "") not in ("", "/"):
         return []
     given = [name for name in ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR") if variables.get(name)]
     if len(given) == 2:
         return []
+    report = error if devices else warning  # without a GPU it is only a sign of what would come
     return [
-        error(
+        report(
             "environment",
             "HOME",
             f"HOME is {variables['HOME']!r}" if "HOME" in variables else "HOME is not set",

@@ -77,6 +77,12 @@ def test_without_a_database_the_keys_of_every_shape(store):
     assert "2 shapes, 4 distinct convolution problems" in " ".join(table.stdout.split())
 
 
+def test_keys_one_a_line_to_be_tuned_elsewhere(store, database):
+    all_keys = [key.format(batch) for batch in (1, 2) for key in KEYS]
+    assert run("tiny", "--model-store", store, "--keys").stdout.splitlines() == all_keys
+    assert run("tiny", "--model-store", store, "--keys", "--db", database).stdout.splitlines() == all_keys[3:]
+
+
 @pytest.mark.parametrize(("minimum", "status"), [(0.75, 0), (0.76, 1)])
 def test_a_coverage_that_is_too_small(store, database, minimum, status):
     assert run("tiny", "--model-store", store, "--db", database, "--min-coverage", minimum).exit_code == status

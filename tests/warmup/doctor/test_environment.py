@@ -63,6 +63,7 @@ def test_an_enforce_that_miopen_cannot_read_is_told_from_one_that_it_can():
 @pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"HOME": "/"}])
 def test_home_is_needed_unless_both_directories_are_named(home):
     assert found({}, base=home) == [(Severity.ERROR, "HOME")]
+    assert found({}, base=home, devices=0) == [(Severity.WARNING, "HOME")]
     assert found({"MIOPEN_USER_DB_PATH": "/a"}, base=home) == [(Severity.ERROR, "HOME")]
     assert found({"MIOPEN_USER_DB_PATH": "/a", "MIOPEN_CUSTOM_CACHE_DIR": "/b"}, base=home) == []
 
