@@ -31,6 +31,10 @@ class BundleMismatch(Exception):
 _PAYS_ITSELF = Settings(engine={"torch.first_call": "compile"})
 
 
+class DamagedStore(Exception):
+    """A store of the bundle is what was shipped, but was damaged before; the message names every finding."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What a server process serves. ``stores`` are in ``root/<name>``; ``settings`` are those of the serving phase."""
@@ -46,7 +50,7 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
     """Checks the bundle against this machine and the models, and sets this process's environment for serving.
 
     ``scratch`` is an empty directory for this process alone. Without a bundle the models are served unproven, with
-    empty stores there. Raises BundleMismatch, ModelError, BundleError.
+    empty stores there. Raises BundleMismatch, DamagedStore, ModelError, BundleError.
     """
     models = tuple(models)
     specs = tuple(model.spec for model in models)
@@ -57,6 +61,9 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
         check_models(bundle, models)
         facts = BundleFacts(bundle.digest, bundle.trusted, dict(bundle.manifest.identity))
         copy_stores(bundle, scratch)
+        check_stores(stores, scratch)
+        for store in stores:
+            store.relocate(scratch / store.name)
     settings = settings_for(stores, Phase.SERVE, scratch)
     if bundle is None:
         settings |= _PAYS_ITSELF
@@ -76,6 +83,17 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
             )
         )
     return Prepared(tuple(served), stores, scratch, settings, facts)
+
+
+def check_stores(stores: Iterable[Store], root: Path) -> None:
+    """Raises DamagedStore naming everything that a framework would stumble over."""
+    found = [
+        f"{store.name}: {finding.where}: {finding.what} ({finding.why})"
+        for store in stores
+        for finding in store.check(root / store.name)
+    ]
+    if found:
+        raise DamagedStore(f"the bundle's stores are damaged: {'; '.join(found)}")
 
 
 def check_identity(bundle: Bundle, found: Mapping[str, str]) -> None:

@@ -71,9 +71,9 @@ def serve(
             log.info("bundle %s: %s", pulled.digest, pulled.trusted)
     scratch = Path(tempfile.mkdtemp(prefix="preheat-"))
     try:
-        from serving.prepare import BundleMismatch, prepare
+        from serving.prepare import BundleMismatch, DamagedStore, prepare
 
-        with reported(ModelError, BundleError, BundleMismatch, status=1):
+        with reported(ModelError, BundleError, BundleMismatch, DamagedStore, status=1):
             prepared = prepare(found, pulled, scratch)
         with reported(UnsafeDirectory):
             token, where = _token(admin_token_file, bound.getsockname()[1])
