@@ -2,7 +2,7 @@
 
 Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings below:
 
-- Nothing in the cache names the directory it is in: a copy elsewhere gives no miss and no new file.
+- What the C++ side keeps does not name the directory it is in: a copy elsewhere gives no miss and no new file.
 - Precompiled headers are kept outside of the cache, below the directory for temporary files, and are looked up whenever
   a kernel is loaded: every process preprocesses the header again (seconds) and a fresh machine builds it. So they are
   off in all phases; the switch is part of every kernel's key and cannot differ between them.
@@ -10,6 +10,11 @@ Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings be
   process. TORCHINDUCTOR_VEC_ISA_OK says that what the processor has is usable, and most probes go away.
 - Line tables for profilers hold the directory of the cache, so that two builds of one kernel differ: off, and shards of
   a sweep agree bit for bit.
+- Triton's own cache is below this one. Its group files name the kernels' files by absolute path, and where a path is
+  gone the kernel is compiled again: a copy must be relocated. Without PyTorch's static launcher, the first process after
+  tuning compiles every kernel once more under another key, which is what sealing is for. (Both watched on an NVIDIA
+  H200, PyTorch 2.11, Triton 3.6: 181 entries after tuning, 136 more in sealing, then 0; in a copy 102 changed, in a
+  relocated copy 0. With the static launcher: 177, and 0 ever after.)
 - The key of a kernel is made of its source and of the compiler's command line, which holds the paths of PyTorch's and
   Python's headers, ``-march=native``, and the number of threads: all of these are identity.
 - A shared object cut short kills the process that loads it with SIGBUS, an empty one fails the shape; a cut pickle is
@@ -20,6 +25,7 @@ Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings be
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import struct
@@ -27,6 +33,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from handlers.spec import ModelSpec
 from warmup.stores.store import Phase, Settings
@@ -47,6 +54,9 @@ MISSES = ("fxgraph_cache_miss", "fxgraph_cache_bypass")
 # Two-level directories of pickles, torch/_inductor/codecache.py and torch/_functorch/_aot_autograd/autograd_cache.py.
 PICKLES = ("fxgraph", "aotautograd")
 _LOCKS = "locks"
+# triton/runtime/cache.py, FileCacheManager.put_group: {"child_paths": {file name: absolute path}}
+_GROUP = "__grp__"
+_CHILDREN = "child_paths"
 _STOP = b"."  # the last opcode of every pickle, pickletools.py
 
 
@@ -85,6 +95,19 @@ class InductorStore(TreeStore):
             and "__pycache__" not in path.parts
         )
 
+    def identical(self, path: Path) -> bytes | None:
+        group = _group(path)
+        return json.dumps(sorted(group[_CHILDREN])).encode() if group else None
+
+    def relocate(self, root: Path) -> None:
+        for path in root.glob(f"triton/**/{_GROUP}*.json"):
+            group = _group(path)
+            if group:
+                group[_CHILDREN] = {name: str(path.absolute().parent / name) for name in group[_CHILDREN]}
+                beside = path.with_name(f".{path.name}.tmp")
+                beside.write_text(json.dumps(group))
+                beside.replace(path)
+
     def damage(self, path: Path) -> str | None:
         size = path.stat().st_size
         if size == 0:
@@ -96,6 +119,8 @@ class InductorStore(TreeStore):
                     return "not a 64-bit ELF file"
                 if size < needed:
                     return f"cut short: {size} bytes, its header tells of {needed}"
+            elif path.name.startswith(_GROUP) and path.suffix == ".json":
+                return None if _group(path) else "cut short: not a whole JSON document"
             elif any(part in PICKLES for part in path.parts[-4:-1]):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != _STOP:
@@ -106,6 +131,17 @@ class InductorStore(TreeStore):
         dynamo = sys.modules.get("torch._dynamo.utils")
         counted = dynamo.counters["inductor"] if dynamo else {}
         return {name: int(counted.get(name, 0)) for name in MISSES}
+
+
+def _group(path: Path) -> dict[str, Any] | None:
+    """What a group file of Triton's says, None for any other file and for one that is cut short."""
+    if not path.name.startswith(_GROUP) or path.suffix != ".json":
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and isinstance(document.get(_CHILDREN), dict) else None
 
 
 def _elf_size(header: bytes) -> int | None:

@@ -104,6 +104,10 @@ class Store(ABC):
         """Removes what is true on this machine or at this moment only (locks, clocks, scratch files), before the store
         is shipped or copied. No process may be using it."""
 
+    def relocate(self, root: Path) -> None:  # noqa: B027  most stores hold no path
+        """Makes a store that was copied or moved to ``root`` whole again where its files name the place they were in.
+        The entries stay what they are. No process may be using it."""
+
     def reclaim(self, root: Path, vouched: Mapping[str, str]) -> list[Finding]:
         """After a process was killed while it used the store: removes what it may have left half written.
 

@@ -31,6 +31,10 @@ class TreeStore(Store):
     def damage(self, path: Path) -> str | None:
         """Why the file cannot be the whole of what was written, or None. Runs and unpickles nothing."""
 
+    def identical(self, path: Path) -> bytes | None:
+        """What of a file makes it this entry and no other; None, as for most files, where that is every byte."""
+        return None
+
     def entries(self, root: Path) -> dict[str, str]:
         return {key: self._digest(path) for key, path in self._files(root)}
 
@@ -91,10 +95,13 @@ class TreeStore(Store):
         facts = path.stat()
         state = (str(path), facts.st_ino, facts.st_size, facts.st_mtime_ns)
         if state not in self._digests:
-            with path.open("rb") as file:
-                hasher = hashlib.sha256()
-                while block := file.read(CHUNK):
-                    hasher.update(block)
+            hasher, known = hashlib.sha256(), self.identical(path)
+            if known is not None:
+                hasher.update(known)
+            else:
+                with path.open("rb") as file:
+                    while block := file.read(CHUNK):
+                        hasher.update(block)
             self._digests[state] = hasher.hexdigest()[:32]
         return self._digests[state]
 

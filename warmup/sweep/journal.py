@@ -33,6 +33,7 @@ class Done:
     steady_seconds: float | None
     added: Mapping[str, int]  # by store
     misses: Mapping[str, int]
+    note: str = ""
 
 
 @dataclass
@@ -70,7 +71,7 @@ class History:
             if added:
                 self.done[Phase.PROVE].clear()  # what was proven was proven of other stores
         self.done[phase][line["model"], line["shape"]] = Done(
-            line["first_seconds"], line["steady_seconds"], added, line["misses"]
+            line["first_seconds"], line["steady_seconds"], added, line["misses"], line.get("note", "")
         )
 
     def _vouch(self, entries: Entries) -> None:
@@ -111,6 +112,7 @@ class Journal:
                 "steady_seconds": ran.steady_seconds,
                 "added": ran.added,
                 "misses": ran.misses,
+                "note": ran.note,
             }
         )
 

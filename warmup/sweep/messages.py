@@ -36,7 +36,8 @@ class Loaded:
 @dataclass(frozen=True)
 class Ran:
     """A shape was run: its first call and the median of further calls in seconds, the entries it added or changed (the
-    first one also those of loading the model), and what the frameworks counted as missed; or the error it ended with.
+    first one also those of loading the model), what the frameworks counted as missed, and how it runs where that is not
+    what the model's description asks for; or the error it ended with.
     """
 
     shape: Shape
@@ -45,6 +46,7 @@ class Ran:
     added: Entries = field(default_factory=dict)
     misses: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,8 @@ def _resume(
     journal.forget()
     root = work.start_over()
     base.copy_stores(root)
+    for store in stores:
+        store.relocate(root / store.name)
     journal.begin(kind, entries(stores, root))
 
 
@@ -205,7 +207,7 @@ def _proof(target: _Target, history: History, phases: Phases, shard: tuple[int, 
                 first_seconds=proven.first_seconds if proven else None,
                 steady_seconds=proven.steady_seconds if proven else None,
                 added=dict(proven.added) if proven else {},
-                reason=reason,
+                reason=reason or (proven.note if proven else ""),
             )
         )
     return Proof(name, tuple(shapes))

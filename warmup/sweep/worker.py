@@ -26,6 +26,7 @@ from handlers.engines.engine import Engine, example, open_engine
 from handlers.errors import ModelError
 from handlers.shapes import Shape
 from handlers.spec import load_spec
+from warmup.plan import expand
 from warmup.stores.registry import settings_for, stores_for
 from warmup.stores.store import Phase, Store, added_entries
 from warmup.sweep import framework
@@ -68,6 +69,7 @@ class Worker:
         self._engine = open_engine(self._spec, self._job.folder, settings.engine)
         framework.apply(settings.framework)
         self._engine.load()
+        self._engine.expect({planned.shape: planned.weight for planned in expand(self._spec, self._job.folder)})
         return Loaded(time.time() - psutil.Process().create_time())
 
     def run(self, shape: Shape) -> Ran:
@@ -82,7 +84,7 @@ class Worker:
             return Ran(shape, time.perf_counter() - started, added=self._added(), error=text[:2000])
         after = _misses(self._stores)
         missed = {name: after[name] - before[name] for name in after if after[name] > before[name]}
-        return Ran(shape, first, steady, self._added(), missed)
+        return Ran(shape, first, steady, self._added(), missed, note=self._engine.note(shape))
 
     def close(self) -> None:
         self._engine.close()

@@ -81,6 +81,7 @@ class Workspace:
         for store in stores:
             if (moved / store.name).is_dir():
                 removed += store.reclaim(moved / store.name, vouched.get(store.name, {}))
+                store.relocate(moved / store.name)
         return removed
 
     def copy(self, stores: Iterable[Store]) -> Path:
@@ -94,6 +95,7 @@ class Workspace:
             if (current / store.name).is_dir():
                 shutil.copytree(current / store.name, target / store.name)
                 store.tidy(target / store.name)
+                store.relocate(target / store.name)
         return target
 
     def hand_over(self) -> Path:

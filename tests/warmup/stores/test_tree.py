@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,19 @@ def test_merging_twice_adds_nothing(store: InductorStore, tmp_path: Path) -> Non
 def test_optimised_graphs_being_written_are_no_entries(tmp_path: Path) -> None:
     write(tmp_path, {"model-0123.onnx": b"\x08\x09", ".model-0123.onnx.77": b"\x08"})
     assert list(OnnxRuntimeStore().entries(tmp_path)) == ["model-0123.onnx"]
+
+
+def test_a_copy_of_triton_s_groups_names_its_own_files(store: InductorStore, tmp_path: Path) -> None:
+    group = "triton/0/ABC/__grp__kernel.json"
+    for name in ("here", "there"):
+        named = {"child_paths": {"kernel.cubin": str(tmp_path / "here/triton/0/ABC/kernel.cubin")}}
+        write(tmp_path / name, {group: json.dumps(named).encode(), "triton/0/ABC/kernel.cubin": b"code"})
+    before = store.entries(tmp_path / "there")
+    store.relocate(tmp_path / "there")
+    moved = json.loads((tmp_path / "there" / group).read_bytes())["child_paths"]
+    assert moved == {"kernel.cubin": str(tmp_path / "there/triton/0/ABC/kernel.cubin")}
+    assert store.entries(tmp_path / "there") == before == store.entries(tmp_path / "here")
+    assert store.check(tmp_path / "there") == []
+    (tmp_path / "there" / group).write_bytes(b'{"child_paths": {')
+    assert store.entries(tmp_path / "there") != before
+    assert [finding.where for finding in store.check(tmp_path / "there")] == [group]
