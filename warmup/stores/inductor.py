@@ -11,10 +11,10 @@ Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings be
 - Line tables for profilers hold the directory of the cache, so that two builds of one kernel differ: off, and shards of
   a sweep agree bit for bit.
 - Triton's own cache is below this one. Its group files name the kernels' files by absolute path, and where a path is
-  gone the kernel is compiled again: a copy must be relocated. Without PyTorch's static launcher, the first process after
-  tuning compiles every kernel once more under another key, which is what sealing is for. (Both watched on an NVIDIA
-  H200, PyTorch 2.11, Triton 3.6: 181 entries after tuning, 136 more in sealing, then 0; in a copy 102 changed, in a
-  relocated copy 0. With the static launcher: 177, and 0 ever after.)
+  gone the kernel is compiled again: a copy must be relocated. Without PyTorch's static launcher, the first process
+  after tuning compiles every kernel once more under another key, which is what sealing is for. Watched on an NVIDIA
+  H200 with PyTorch 2.11 and Triton 3.6: 181 entries after tuning, 136 more in sealing, then none; in a copy 102
+  changed, in a relocated copy none. With the static launcher: 177, and none ever after.
 - The key of a kernel is made of its source and of the compiler's command line, which holds the paths of PyTorch's and
   Python's headers, ``-march=native``, and the number of threads: all of these are identity.
 - A shared object cut short kills the process that loads it with SIGBUS, an empty one fails the shape; a cut pickle is
