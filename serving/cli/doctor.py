@@ -57,7 +57,7 @@ def _show(diagnosis: Diagnosis) -> None:
     listed = ", ".join(f"{count} {severity.value}{'s' * (count != 1)}" for severity, count in counts.items())
     verdict = "able to serve" if diagnosis.able else "not able to serve what was warmed"
     if diagnosis.able and not diagnosis.gpus:
-        verdict = "able to serve on the CPU"
+        verdict = "able to serve without an AMD GPU"
     console.print(f"\n{verdict}: {listed}")
 
 

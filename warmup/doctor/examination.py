@@ -99,7 +99,9 @@ def _devices(root: Path, found: list[Gpu], here: bool) -> list[Finding]:
     if not found:
         what = "no AMD GPU: the kernel's compute driver is not there"
         why = "models run on the CPU only, and nothing about MIOpen can be measured here"
-        return [note("gpu", where, what, why, "nothing, if the CPU is meant; else start the container with /dev/kfd")]
+        if (root / "proc/driver/nvidia/version").is_file():
+            why = "an NVIDIA driver is there instead: models run on its GPUs, and nothing about MIOpen applies"
+        return [note("gpu", where, what, why, "nothing, if that is meant; else start the container with /dev/kfd")]
     findings = []
     kinds = {(gpu.arch, gpu.multiprocessors) for gpu in found}
     if len(kinds) > 1:

@@ -50,7 +50,7 @@ def test_an_error_is_status_1_and_says_what_why_and_what_to_do(monkeypatch):
 def test_a_machine_without_a_gpu_is_told_so():
     result = run("--root", NODES / "none")
     assert result.exit_code == 0
-    assert "no AMD GPU" in result.stdout and "able to serve on the CPU" in result.stdout
+    assert "no AMD GPU" in result.stdout and "able to serve without an AMD GPU" in result.stdout
 
 
 def test_a_root_that_does_not_exist(tmp_path):

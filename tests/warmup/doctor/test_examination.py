@@ -52,3 +52,11 @@ def test_gpus_of_several_kinds(nodes, healthy, tmp_path):
 def test_the_packages_of_this_machine_are_not_taken_for_anothers(nodes, healthy):
     facts = examine(nodes / "mi210", healthy).facts
     assert "torch" not in facts and "not examined" in str(facts["packages"])
+
+
+def test_a_machine_with_another_makers_gpu_is_not_called_a_cpu(tmp_path, healthy):
+    driver = tmp_path / "proc/driver/nvidia/version"
+    driver.parent.mkdir(parents=True)
+    driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159\n")
+    (finding,) = examine(tmp_path, healthy).findings
+    assert finding.severity is Severity.NOTE and "NVIDIA" in finding.why
