@@ -25,7 +25,7 @@ from warmup.sweep.budget import Candidate, Costs
 from warmup.sweep.journal import History, Journal
 from warmup.sweep.phases import BUDGET, Phases
 from warmup.sweep.progress import Note, Report
-from warmup.sweep.workspace import Workspace, entries, reserved
+from warmup.sweep.workspace import Workspace, WorkspaceError, entries, reserved
 
 SHARD = "shard"  # why a shape is unproven: another part of the sweep has it
 
@@ -73,9 +73,16 @@ class _Target:
 def sweep(request: Request, report: Report) -> Outcome:
     """Warms the models and leaves a bundle at ``request.out``, built upon the one that is there.
 
-    Raises ModelError on a model that is wrong, SweepRunning where another sweep is at work, WorkspaceError,
-    JournalError and BundleError where the disk does not do.
+    Raises ModelError on a model that is wrong, SweepRunning where another sweep is at work; WorkspaceError,
+    JournalError and BundleError where the disk is full or not to be written. The same request takes it up again.
     """
+    try:
+        return _sweep(request, report)
+    except OSError as error:
+        raise WorkspaceError(f"{error.filename or request.out}: {error.strerror or error}") from error
+
+
+def _sweep(request: Request, report: Report) -> Outcome:
     started = time.monotonic()
     specs = [model.spec for model in request.models]
     stores = stores_for(specs)
