@@ -23,3 +23,7 @@ class UnplannedShape(Exception):
         )
         self.shape = shape
         self.nearest = nearest
+
+
+class OutOfDeviceMemory(Exception):
+    """The accelerator had no memory left for this request; others are served on (HTTP 503)."""

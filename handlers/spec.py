@@ -5,12 +5,22 @@ Every key is checked; an unknown key or a bad value is an error that names the f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from handlers.errors import ModelError
 from handlers.shapes import Shape, TensorShape, dtype_name
@@ -20,6 +30,19 @@ BATCH = "batch"  # the axis along which the server may join requests
 
 def _short_dtype(name: str) -> str:
     return dtype_name(name)
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def _bytes(value: object) -> object:
+    """Bytes of ``2.5GB`` or ``512 MiB``; anything else is left for pydantic to judge."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip())
+    if not match or match[2].upper() not in _UNITS:
+        raise ValueError("expected bytes, or a number with B, KB, MB, GB, KiB, MiB or GiB, such as 2.5GB")
+    return round(float(match[1]) * _UNITS[match[2].upper()])
 
 
 Dtype = Annotated[str, AfterValidator(_short_dtype)]
@@ -63,6 +86,9 @@ class EngineSpec(_Strict):
     ``source`` is a path relative to the model's folder, or ``package:NAME/PATH`` for a file that an installed package
     ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
     ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
+
+    On a GPU: ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
+    makes cuDNN try its algorithms whenever a shape is captured; ``tf32`` lets fp32 models multiply in TF32.
     """
 
     kind: Literal["torch", "onnx", "python"]
@@ -75,6 +101,9 @@ class EngineSpec(_Strict):
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    graph_memory: Annotated[int, BeforeValidator(_bytes), Field(ge=1)] | None = None
+    search: bool = False
+    tf32: bool = False
 
     @field_validator("source", "weights")
     @classmethod

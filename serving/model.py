@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -71,6 +72,7 @@ class ServedModel:
         self.error = ""
         self.outputs: tuple[TensorSpec, ...] = served.spec.outputs
         self.warm = WarmSet(served.spec)
+        self.notes: dict[Shape, str] = {}  # warm shapes that run otherwise than the description asks, and why
         self.recorder = Recorder(metrics, served.spec.name, served.spec.version)
         self._metrics = metrics
         self._folder = served.folder
@@ -112,12 +114,13 @@ class ServedModel:
         return self._lane.running + (self._cold.running if self._cold else 0)
 
     async def start(self) -> None:
-        """Loads the engine and replays the proven shapes, heaviest first; the outcome is in ``state`` and ``error``."""
+        """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
         try:
             await asyncio.to_thread(self.handler.initialize, self.spec, self._folder)
             await asyncio.wrap_future(self._lane.start())
             self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
             self.state = State.WARMING
+            await asyncio.to_thread(_settle_objects)
             await self._replay()
         except Exception as error:  # whatever a framework raises, the server lives on and says why
             if self.state is not State.STOPPING:
@@ -125,7 +128,7 @@ class ServedModel:
                 log.exception("model %s failed to start", self.name)
 
     async def _replay(self) -> None:
-        proven = sorted(self.proof.proven(), key=lambda shape: -shape.weight) if self.proof else []
+        proven = await self._in_order(self.proof.proven()) if self.proof else []
         expected = sum(shape.first_seconds or 0.0 for shape in proven)
         seconds = self._metrics.warmup_seconds.labels(self.name, "replay")
         remaining = self._metrics.warmup_remaining.labels(self.name, "replay")
@@ -145,19 +148,32 @@ class ServedModel:
             self.error = f"the proof covers {self.coverage:.3f} of the traffic, ready_coverage is {self._wanted():.3f}"
             log.error("model %s: %s", self.name, self.error)
 
+    async def _in_order(self, proven: tuple[ShapeProof, ...]) -> list[ShapeProof]:
+        """The order in which the engine wants its shapes: heaviest first, or largest first for captured graphs."""
+        by_shape = {proof.shape: proof for proof in proven}
+        weights = {shape: proof.weight for shape, proof in by_shape.items()}
+        order = await asyncio.wrap_future(self._lane.call(lambda engine: engine.expect(weights)))
+        return [by_shape[shape] for shape in order]
+
     async def _admit(self, proof: ShapeProof) -> None:
         shape, known = proof.shape, proof.steady_seconds
 
-        def warm(engine: Engine) -> float:
+        def warm(engine: Engine) -> tuple[float, str, int]:
             engine.warm(shape)
+            note, graphs = engine.note(shape), engine.graph_bytes
             if known is not None:
-                return known
+                return known, note, graphs
             inputs = example(shape)
             started = time.perf_counter()
             engine.run(inputs)
-            return time.perf_counter() - started
+            return time.perf_counter() - started, note, graphs
 
-        self.warm.admit(shape, await asyncio.wrap_future(self._lane.call(warm)))
+        seconds, note, graphs = await asyncio.wrap_future(self._lane.call(warm))
+        if note:
+            self.notes[shape] = note
+            log.warning("model %s: %s %s", self.name, shape, note)
+        self._metrics.graph_bytes.labels(self.name).set(graphs)
+        self.warm.admit(shape, seconds)
 
     def _wanted(self) -> float:
         return self.spec.ready_coverage if self.proof is not None else 0.0
@@ -171,6 +187,7 @@ class ServedModel:
             "planned": len(self.plan),
             "proven": len(self.proof.proven()) if self.proof else 0,
             "warm": len(self.warm),
+            "fallback": len(self.notes),
         }
         for state, count in states.items():
             self._metrics.shapes.labels(self.name, state).set(count)
@@ -274,6 +291,7 @@ class ServedModel:
     async def stop(self) -> None:
         """Answers what waits, then ends the lanes' threads."""
         self.state = State.STOPPING
+        gc.unfreeze()
         for lane in (self._lane, self._cold):
             if lane is not None:
                 lane.close()
@@ -281,3 +299,10 @@ class ServedModel:
         self._outstanding.close()
         with contextlib.suppress(LookupError):
             self._metrics.queue_depth.remove(self.name)
+
+
+def _settle_objects() -> None:
+    """Takes what frameworks and models made out of the garbage collector's view: a look at all of it takes longer than
+    a request."""
+    gc.collect()
+    gc.freeze()

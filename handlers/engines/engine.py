@@ -7,7 +7,7 @@ PyTorch's own convolution caches are keyed by them. So all methods are called fr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,30 @@ class Engine(ABC):
     @abstractmethod
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs' names, dtypes and dims (axis names where they vary); known after ``load``."""
+
+    slots = 1  # how many executions may be started before the first of them is finished
+
+    def start(self, inputs: Mapping[str, np.ndarray]) -> object:
+        """Begins an execution, to be ended by ``finish`` in the order of starting. An engine with one slot runs it."""
+        return self.run(inputs)
+
+    def finish(self, started: object) -> Tensors:
+        """Waits for what ``start`` returned, and gives the outputs as ``run`` does."""
+        assert isinstance(started, dict)
+        return started
+
+    def expect(self, weights: Mapping[Shape, float]) -> Sequence[Shape]:
+        """Told before warming which shapes will come, with their shares of the traffic; says in which order."""
+        return sorted(weights, key=lambda shape: -weights[shape])
+
+    def note(self, shape: Shape) -> str:
+        """How a warm shape runs, where that is not what the model's description asks for; else empty."""
+        return ""
+
+    @property
+    def graph_bytes(self) -> int:
+        """Device memory of captured graphs."""
+        return 0
 
     def close(self) -> None:  # noqa: B027  an engine that holds nothing need not override it
         """Gives back what the engine holds; the engine is of no use afterwards."""

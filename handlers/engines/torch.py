@@ -3,12 +3,13 @@
 ``eager`` calls the module as it is. ``compile`` gives every warmed shape a compiled callable of its own, so that
 neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly. The
 option ``torch.first_call: compile`` compiles them in their first request instead, as a server does that warms nothing.
+``graph`` captures every warmed shape (``handlers.engines.graph``) and replays it; other shapes run eagerly.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ import torch
 from torch import nn
 
 from handlers.engines.engine import Engine, example
-from handlers.errors import InvalidInput, ModelError
+from handlers.engines.graph import SLOTS, Graphs, Replay, as_array
+from handlers.engines.memory import largest_first
+from handlers.errors import InvalidInput, ModelError, OutOfDeviceMemory
 from handlers.handler import Tensors
 from handlers.shapes import Shape
 from handlers.sources import RANDOM, class_source, load_class, resolve
@@ -51,8 +54,6 @@ class TorchEngine(Engine):
         engine = self.spec.engine
         if not self.spec.outputs:
             raise ModelError(f"{self.spec.name}: outputs: a torch model must name its outputs, with dtype and dims")
-        if engine.execution == "graph":
-            raise ModelError(f"{self.spec.name}: engine.execution: graph is not available here; use eager or compile")
         if engine.execution == "compile" and engine.source.endswith(".ts"):
             raise ModelError(
                 f"{self.spec.name}: engine.execution: TorchScript runs eagerly only; export a .pt2 to compile"
@@ -60,6 +61,11 @@ class TorchEngine(Engine):
         if engine.threads:
             torch.set_num_threads(engine.threads)
         self.device = choose_device(self.options.get("torch.device", "auto"))
+        if engine.execution == "graph" and self.device.type != "cuda":
+            raise ModelError(f"{self.spec.name}: engine.execution: graph needs a GPU; use eager or compile")
+        if self.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = engine.tf32
+            torch.backends.cudnn.allow_tf32 = engine.tf32
         self._names = tuple(tensor.name for tensor in self.spec.inputs)
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
         self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
@@ -67,6 +73,9 @@ class TorchEngine(Engine):
         self._known: set[Key] = set()
         self._compiles = engine.execution == "compile"
         self._compiles_late = self.options.get("torch.first_call") == "compile"
+        self._notes: dict[Shape, str] = {}
+        self._graphs = self._open_graphs() if engine.execution == "graph" else None
+        self.slots = SLOTS if self._graphs is not None else 1
 
     def warm(self, shape: Shape) -> None:
         inputs = example(shape)
@@ -74,19 +83,48 @@ class TorchEngine(Engine):
         if self._compiles and key not in self._compiled:
             self._compiled[key] = self._compile()
         self.run(inputs)
+        if self._graphs is not None and key not in self._graphs:
+            self._notes[shape] = self._graphs.capture(key, shape, self._on_host(inputs))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
+        return self.finish(self.start(inputs))
+
+    def start(self, inputs: Mapping[str, np.ndarray]) -> object:
         key = self._key(inputs)
+        if self._graphs is not None and key in self._graphs:
+            return self._graphs.start(key, self._on_host(inputs))
+        return self._run(key, inputs)
+
+    def finish(self, started: object) -> Tensors:
+        if self._graphs is None or not isinstance(started, Replay):
+            return super().finish(started)
+        results = self._graphs.finish(started)
+        return {tensor.name: array for tensor, array in zip(self.spec.outputs, results, strict=True)}
+
+    def expect(self, weights: Mapping[Shape, float]) -> Sequence[Shape]:
+        if self._graphs is None:
+            return super().expect(weights)
+        self._graphs.expect(weights)
+        return largest_first(weights)
+
+    def note(self, shape: Shape) -> str:
+        return self._notes.get(shape, "")
+
+    @property
+    def graph_bytes(self) -> int:
+        return self._graphs.bytes if self._graphs is not None else 0
+
+    def _run(self, key: Key, inputs: Mapping[str, np.ndarray]) -> Tensors:
         function = self._compiled.get(key) or self._unwarmed(key)
         try:
             with torch.inference_mode():
-                tensors = [
-                    to_tensor(inputs[name], dtype).to(self.device, non_blocking=True)
-                    for name, dtype in zip(self._names, self._dtypes, strict=True)
-                ]
+                tensors = [tensor.to(self.device, non_blocking=True) for tensor in self._on_host(inputs)]
                 results = [to_array(tensor) for tensor in function(*tensors)]
         except RuntimeError as error:
-            if key in self._known or isinstance(error, torch.OutOfMemoryError):
+            if isinstance(error, torch.OutOfMemoryError):
+                torch.cuda.empty_cache()  # what is cached may be in pieces of the wrong size
+                raise OutOfDeviceMemory(f"model {self.spec.name!r}: the accelerator has no memory for this") from error
+            if key in self._known:
                 raise
             self._compiled.pop(key, None)
             raise self._explained(error, inputs) from error
@@ -99,15 +137,26 @@ class TorchEngine(Engine):
 
     def close(self) -> None:
         self._compiled.clear()
+        if self._graphs is not None:
+            self._graphs.close()
         del self._forward
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
         return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
 
+    def _on_host(self, inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
+        return [to_tensor(inputs[name], dtype) for name, dtype in zip(self._names, self._dtypes, strict=True)]
+
     def _compile(self) -> Forward:
         # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
         own = with_own_code(self._forward, f"forward_{len(self._compiled)}")
         return torch.compile(own, dynamic=False, fullgraph=True)
+
+    def _open_graphs(self) -> Graphs:
+        engine = self.spec.engine
+        # On AMD, choosing algorithms is MIOpen's own business, in its stores.
+        search = engine.search and torch.version.hip is None
+        return Graphs(self.device, self._forward, DTYPES[engine.precision], engine.graph_memory, search)
 
     def _unwarmed(self, key: Key) -> Forward:
         if self._compiles and self._compiles_late and len(self._compiled) < _REMEMBERED:
@@ -226,10 +275,7 @@ def to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
     """The tensor on the host, over its own memory where it is there already; bf16 as 16-bit words."""
-    tensor = tensor.cpu()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return tensor.numpy()
+    return as_array(tensor.cpu())
 
 
 def _from_class(spec: ModelSpec, folder: Path) -> nn.Module:

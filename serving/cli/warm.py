@@ -197,7 +197,9 @@ def _print(request: Request, outcome: Outcome) -> None:
 
 
 def _state(shape: ShapeProof) -> str:
-    return "proven" if shape.proven else f"unproven: {shape.reason}"
+    if shape.proven:
+        return f"proven; {shape.reason}" if shape.reason else "proven"
+    return f"unproven: {shape.reason}"
 
 
 def _time(seconds: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from handlers.errors import InvalidInput, UnplannedShape
+from handlers.errors import InvalidInput, OutOfDeviceMemory, UnplannedShape
 from serving.lanes.job import ClientGone, ExecutionFailed, LaneClosed, QueueFull, RequestTimedOut
 from serving.model import NotReady
 from serving.repository import ModelNotFound
@@ -37,10 +37,12 @@ STATUS: dict[type[Exception], int] = {
     NotReady: 503,
     QueueFull: 503,
     LaneClosed: 503,
+    OutOfDeviceMemory: 503,
     RequestTimedOut: 504,
 }
 EXPECTED = tuple(STATUS)
-_RETRY_LATER = (NotReady, QueueFull, LaneClosed)  # another try may do better; a shape that is not served will not
+# Another try may do better; one with a shape that is not served will not.
+_RETRY_LATER = (NotReady, QueueFull, LaneClosed, OutOfDeviceMemory)
 
 # TorchServe's names for what went wrong (frontend/server/.../util/NettyUtils.java, "type" of an error response).
 _TORCHSERVE_TYPES = {

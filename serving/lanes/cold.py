@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from handlers.engines.engine import Engine
 from handlers.spec import ModelSpec
-from serving.lanes.job import Deliver, ExecutionFailed, Job
+from serving.lanes.job import Deliver, Job, failed
 from serving.lanes.thread import EngineThread
 
 log = logging.getLogger("preheat.lane")
@@ -45,9 +45,9 @@ class ColdLane(EngineThread):
         job.started = job.copied = time.perf_counter()
         try:
             outputs = engine.run(job.inputs)
-        except Exception:  # this request fails; the lane lives on
+        except Exception as error:  # this request fails; the lane lives on
             log.exception("model %s failed on dims %s", self._spec.name, job.dims)
-            self._deliver([(job, ExecutionFailed(f"model {self._spec.name!r} failed"))])
+            self._deliver([(job, failed(self._spec.name, error))])
             return
         job.executed = time.perf_counter()
         self._deliver([(job, outputs)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from handlers.errors import InvalidInput, OutOfDeviceMemory
 from handlers.handler import Tensors
 from serving.lanes.warmset import Dims, Outcome
 
@@ -19,6 +20,11 @@ class LaneClosed(Exception):
 
 class ExecutionFailed(Exception):
     """The engine raised; the cause is in the log and not for the client (HTTP 500)."""
+
+
+def failed(model: str, error: Exception) -> Exception:
+    """What the requests of an execution end with that raised ``error``."""
+    return error if isinstance(error, (InvalidInput, OutOfDeviceMemory)) else ExecutionFailed(f"model {model!r} failed")
 
 
 class RequestTimedOut(Exception):

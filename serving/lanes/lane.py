@@ -6,13 +6,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from handlers.engines.engine import Engine
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 from serving.lanes.batching import Times, Waiting, batch_size, frozen_times, joint_run, patience
-from serving.lanes.job import Deliver, ExecutionFailed, Job
+from serving.lanes.job import Deliver, Job, failed
 from serving.lanes.stacking import stack, unstack
 from serving.lanes.thread import EngineThread
 from serving.lanes.warmset import Dims, WarmSet
@@ -58,6 +59,17 @@ class _Queue:
             self.times = frozen_times(known)
 
 
+class _Flight(NamedTuple):
+    """An execution that was started and not finished: ``copied`` is when its inputs were ready."""
+
+    tails: Dims
+    size: int
+    shape: Shape
+    jobs: list[Job]
+    copied: float
+    started: object
+
+
 class Lane(EngineThread):
     """Runs the requests of one model's warm set.
 
@@ -84,6 +96,8 @@ class Lane(EngineThread):
         self._pending = 0
         self._answers: list[tuple[Job, Tensors | Exception]] = []
         self._answers_since = 0.0
+        self._flights: deque[_Flight] = deque()
+        self._landed = 0.0  # when the last execution ended
 
     def _push(self, job: Job) -> None:
         queue = self._queues.get(job.tails)
@@ -111,7 +125,9 @@ class Lane(EngineThread):
     def _step(self, engine: Engine) -> None:
         head = self._head()
         if head is not None and not self._hold(engine, head):
-            self._run(engine, *self._select(head))
+            self._begin(engine, *self._select(head))
+        while self._flights and (len(self._flights) >= engine.slots or not self._pending):
+            self._end(engine, self._flights.popleft())
         if self._answers and (not self._pending or time.perf_counter() - self._answers_since > _ANSWER_DELAY):
             self._deliver(self._answers)
             self._answers = []
@@ -144,6 +160,10 @@ class Lane(EngineThread):
         seconds = patience(head.rows, head.times, 1.0 / head.gap, left)
         if seconds <= 0:
             return False
+        if self._flights:  # there is something better to wait for
+            self._end(engine, self._flights.popleft())
+            self._receive(engine, block=False)
+            return True
         before = self._pending
         self._receive(engine, block=True, timeout=seconds)
         return self._pending != before
@@ -173,7 +193,8 @@ class Lane(EngineThread):
             size = batch_size(filled, filled, target.times)
         return target.tails, size, jobs
 
-    def _run(self, engine: Engine, tails: Dims, size: int, jobs: list[Job]) -> None:
+    def _begin(self, engine: Engine, tails: Dims, size: int, jobs: list[Job]) -> None:
+        """Starts an execution; an engine with one slot has then run it."""
         self._running += len(jobs)
         now = time.perf_counter()
         for job in jobs:
@@ -184,15 +205,29 @@ class Lane(EngineThread):
         try:
             inputs = stack(self._spec, self._handler, shape, jobs)
             copied = time.perf_counter()
-            outputs = engine.run(inputs)
+            started = engine.start(inputs)
+        except Exception as error:  # one batch fails; the lane and every other request live on
+            self._failed(error, shape, jobs)
+            return
+        self._flights.append(_Flight(tails, size, shape, jobs, copied, started))
+
+    def _end(self, engine: Engine, flight: _Flight) -> None:
+        shape, jobs = flight.shape, flight.jobs
+        try:
+            outputs = engine.finish(flight.started)
             executed = time.perf_counter()
             parts = unstack(self._spec, self._handler, outputs, shape, jobs)
-        except Exception:  # one batch fails; the lane and every other request live on
-            log.exception("model %s failed on %s", self._spec.name, shape)
-            self._answers += [(job, ExecutionFailed(f"model {self._spec.name!r} failed")) for job in jobs]
+        except Exception as error:
+            self._failed(error, shape, jobs)
             return
         for job in jobs:
-            job.copied, job.executed = copied, executed
+            job.copied, job.executed = flight.copied, executed
         self._answers += parts
-        self._queues[tails].learn(size, executed - copied)
-        self._on_batch(shape, sum(job.rows for job in jobs), executed - copied)
+        seconds = executed - max(flight.copied, self._landed)  # what the execution before it took is not its own
+        self._landed = executed
+        self._queues[flight.tails].learn(flight.size, seconds)
+        self._on_batch(shape, sum(job.rows for job in jobs), seconds)
+
+    def _failed(self, error: Exception, shape: Shape, jobs: list[Job]) -> None:
+        log.exception("model %s failed on %s", self._spec.name, shape)
+        self._answers += [(job, failed(self._spec.name, error)) for job in jobs]

@@ -51,6 +51,7 @@ class Metrics:
             "cold_seconds", "Time that requests spent on first-call costs after ready.", "model", "store"
         )
         self.shapes = self._gauge("shapes", "Planned shapes by state.", "livemax", "model", "state")
+        self.graph_bytes = self._gauge("graph_bytes", "Device memory of captured graphs.", "livesum", "model")
         self.warmup_seconds = self._gauge("warmup_seconds", "Time spent warming.", "livemax", "model", "phase")
         self.warmup_remaining = self._gauge(
             "warmup_remaining_seconds", "Expected time until warm.", "livemax", "model", "phase"

@@ -105,6 +105,8 @@ class Phases:
 
         for name in dict.fromkeys(candidate.model for candidate in pending):
             own = [c for c in pending if c.model == name]
+            if self.models[name].spec.engine.execution == "graph":  # in the order in which a server captures them
+                own.sort(key=lambda candidate: -candidate.shape.elements)
             self.report(Started(Phase.PROVE, name, len(own)))
             self._shapes(Phase.PROVE, own, copied, _first, copies.clear)
 
