@@ -178,7 +178,7 @@ def _predict(spec: ModelSpec, method: str) -> Schema:
     }
     words = {"post": f"Run {spec.name} on any body that its handler takes", "put": "The same, for curl -T FILE"}
     operation = _operation("predict", words[method], {"200": answer} | _errors(",".join(_ERRORS), "TorchServeError"))
-    form = {"type": "object", "properties": {"data": BINARY}, "required": ["data"]}
+    form = {"type": "object", "properties": {"data": BINARY}, "minProperties": 1}
     operation["requestBody"] = {
         "required": True,
         "content": {_BYTES: {"schema": BINARY}, _JSON: {"schema": {}}, "multipart/form-data": {"schema": form}},
