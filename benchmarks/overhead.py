@@ -181,7 +181,7 @@ def record(
         f"A model that returns a constant. Each server pinned to core 0, wrk (closed loop) to core 1, over loopback; "
         f"medians of {rounds} interleaved rounds of {seconds} s ({3 * seconds} s for JSON tensors); {errors:,} errors "
         f"in {requests:,} requests. Every server decodes the tensor into a NumPy array except the bare ASGI "
-        f"application, which only reads the body. FastAPI takes the bytes as the body, MLServer through a custom route, "
+        f"application, which only reads the body. FastAPI takes the bytes as the body, MLServer by a custom route, "
         f"LitServe as an uploaded file, Preheat by the Open Inference Protocol's binary tensor extension with "
         f"validation, lane and metrics."
     )
