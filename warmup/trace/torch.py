@@ -115,6 +115,10 @@ class _Whole(nn.Module):
 class _Recorder(TorchDispatchMode):
     """Counts the convolutions of one run; everything else passes through."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled while tracing, so the compiler need not be imported to be kept out
+
     def __init__(self, nhwc: bool, memo: dict[Any, ConvProblem]) -> None:
         super().__init__()
         self.calls: Counter[ConvProblem] = Counter()
