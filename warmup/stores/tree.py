@@ -10,6 +10,7 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from warmup.stores.store import Finding, MergeReport, Store
@@ -36,7 +37,11 @@ class TreeStore(Store):
         return None
 
     def entries(self, root: Path) -> dict[str, str]:
-        return {key: self._digest(path) for key, path in self._files(root)}
+        found = {}
+        for key, path in self._files(root):
+            with suppress(FileNotFoundError):  # a process that uses the store has just replaced it
+                found[key] = self._digest(path)
+        return found
 
     def merge(self, into: Path, sources: Iterable[Path]) -> MergeReport:
         present = self.entries(into)

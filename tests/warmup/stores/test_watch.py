@@ -1,47 +1,32 @@
+"""Watching the stores of a serving process."""
+
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import pytest
-
-from handlers.spec import ModelSpec
-from warmup.stores.store import Phase, Settings
-from warmup.stores.tree import TreeStore
-from warmup.stores.watch import StoreWatch
+from warmup.stores.inductor import InductorStore
+from warmup.stores.onnxruntime import OnnxRuntimeStore
+from warmup.stores.watch import Look, StoreWatch
 
 
-class Files(TreeStore):
-    name = "files"
-
-    def counts(self, path: PurePosixPath) -> bool:
-        return path.suffix != ".lock"
-
-    def damage(self, path: Path) -> str | None:
-        return None
-
-    def applies(self, spec: ModelSpec) -> bool:
-        return True
-
-    def settings(self, phase: Phase, root: Path) -> Settings:
-        return Settings()
-
-    def identity(self) -> dict[str, str]:
-        return {}
+def put(path: Path, data: bytes = b"data") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "old").write_text("1")
-    return tmp_path
+def test_each_new_entry_is_told_once_and_by_its_key(tmp_path: Path) -> None:
+    put(tmp_path / "inductor" / "ab" / "old.so")
+    watch = StoreWatch((InductorStore(), OnnxRuntimeStore()), tmp_path)
+    assert watch.look() == {"inductor": Look(1, ()), "onnxruntime": Look(0, ())}
+    put(tmp_path / "inductor" / "cd" / "new.so")
+    put(tmp_path / "inductor" / "locks" / "new.lock", b"")
+    put(tmp_path / "onnxruntime" / "m-1.onnx")
+    assert watch.look() == {"inductor": Look(2, ("cd/new.so",)), "onnxruntime": Look(1, ("m-1.onnx",))}
+    assert watch.look() == {"inductor": Look(2, ()), "onnxruntime": Look(1, ())}
 
 
-def test_only_what_is_new_or_changed_since_the_last_look_is_named(root: Path) -> None:
-    watch = StoreWatch([Files()], root)
-    assert watch.look()["files"].new == ()
-    (root / "files" / "new").write_text("2")
-    (root / "files" / "busy.lock").write_text("")
-    (root / "files" / "old").write_text("changed")
-    look = watch.look()["files"]
-    assert (look.total, look.new) == (2, ("new", "old"))
-    assert watch.look()["files"].new == ()
+def test_an_entry_that_changes_is_new_again(tmp_path: Path) -> None:
+    put(tmp_path / "inductor" / "ab" / "one.so", b"half")
+    watch = StoreWatch((InductorStore(),), tmp_path)
+    put(tmp_path / "inductor" / "ab" / "one.so", b"and the other half")
+    assert watch.look() == {"inductor": Look(1, ("ab/one.so",))}
