@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from warmup.miopen.keys import DTYPES, ProblemError
+from warmup.miopen.keys import DTYPES, ProblemError, shortened
 from warmup.miopen.layouts import DEFAULT, LayoutError
 from warmup.miopen.problem import ConvProblem, Direction
 
@@ -214,8 +214,8 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 def _number(flags: dict[str, str], name: str, minimum: int = 1) -> int:
     text = flags[name]
-    if not re.fullmatch(r"[0-9]+", text) or int(text) < minimum:
-        raise ProblemError(f"--{name} (-{_FLAGS[name][0]}) is {text!r}; allowed: whole numbers from {minimum}")
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < minimum:
+        raise ProblemError(f"--{name} (-{_FLAGS[name][0]}) is {shortened(text)}; allowed: whole numbers from {minimum}")
     return int(text)
 
 

@@ -106,4 +106,4 @@ def _decimal(text: bytes) -> float:
 
 
 def _integer(text: bytes) -> int:
-    return int(text) if text.isdigit() and int(text) < 2**63 else -1
+    return int(text) if text.isdigit() and len(text) < 20 and int(text) < 2**63 else -1

@@ -14,20 +14,21 @@ from typing import NamedTuple
 # MIOpen's names of dtypes (``GetDataTypeName``); FP8 and BF8 are the 8-bit floats.
 DTYPES = ("FP32", "FP16", "BF16", "INT8", "INT32", "INT64", "FP64", "FP8", "BF8")
 
-_N = r"(?:0|[1-9][0-9]*)"
+_N = r"(?:0|[1-9][0-9]{0,17})"  # what fits into MIOpen's 64 bits
 _DASHED, _CROSSED = rf"({_N}(?:-{_N}){{1,2}})", rf"({_N}(?:x{_N}){{1,2}})"
 _TYPE = "|".join(DTYPES)
 _LAYOUT = r"[A-Z]{4,5}c?"
 _KEY = re.compile(
     rf"({_N})-{_DASHED}-{_CROSSED}-({_N})-{_DASHED}-({_N})-{_CROSSED}-{_CROSSED}-{_CROSSED}-({_N})"
     rf"-({_LAYOUT}(?:-{_LAYOUT}-{_LAYOUT})?)-((?:{_TYPE})(?:(?:{_TYPE})(?:{_TYPE}))?)-([FBW])"
-    rf"(?:_g([2-9]|[1-9][0-9]+))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
+    rf"(?:_g([2-9]|[1-9][0-9]{{1,17}}))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
 )
 # The shape of a key without its details, for telling a key from a damaged one: later versions may add options at its
 # end, and a layout or dtype that is unknown here is no damage.
+_D, _X = "[0-9]+", "[0-9]+(?:x[0-9]+){1,2}"
 KEY_SHAPE = (
-    r"[1-9][0-9]*(?:-[1-9][0-9]*){2,3}-[0-9]+(?:x[0-9]+){1,2}-[0-9]+(?:-[0-9]+){2,3}-[0-9]+-[0-9]+(?:x[0-9]+){1,2}-[0-9]+(?:x[0-9]+){1,2}"
-    r"-[0-9]+(?:x[0-9]+){1,2}-[0-9]+-[A-Z]{4,5}c?(?:-[A-Z]{4,5}c?-[A-Z]{4,5}c?)?-[A-Z]+[0-9]+[A-Z0-9]*-[FBW](?:_[a-z]+[A-Z0-9]*)*"
+    rf"[1-9][0-9]*(?:-[1-9][0-9]*){{2,3}}-{_X}-{_D}(?:-{_D}){{2,3}}-{_D}-{_X}-{_X}-{_X}-{_D}"
+    rf"-{_LAYOUT}(?:-{_LAYOUT}-{_LAYOUT})?-[A-Z]+[0-9]+[A-Z0-9]*-[FBW](?:_[a-z]+[A-Z0-9]*)*"
 )
 _FIELDS = (
     "in channels",
@@ -91,10 +92,10 @@ def parse_key(key: str) -> KeyFields:
     layouts, dtypes = _layouts(layout), parse_dtypes(dtype)
     if layouts is None:
         raise ProblemError(
-            f"key {key!r}: NCHW and NCDHW stand alone for three equal layouts, all others are written three times"
+            f"key {shortened(key)}: NCHW and NCDHW stand alone for three equal layouts, others are written three times"
         )
     if len(dtype) > 5 and dtypes[0] == dtypes[1] == dtypes[2]:
-        raise ProblemError(f"key {key!r}: three equal dtypes are written as one, {dtypes[0]}")
+        raise ProblemError(f"key {shortened(key)}: three equal dtypes are written as one, {dtypes[0]}")
     blocks = [_numbers(block) for block in (in_, filter_, out, pad, stride, dilation)]
     if len(set(map(len, blocks))) > 1:
         raise ProblemError(_diagnosis(key))
@@ -137,11 +138,11 @@ def _layouts(text: str) -> tuple[str, str, str] | None:
 
 def _diagnosis(key: str) -> str:
     """Which field of a text that is no key is the first one to be wrong."""
-    parts = key.split("-")
+    parts, shown = key.split("-"), shortened(key)
     rank = next((at - 1 for at, part in enumerate(parts) if "x" in part), 2)
     if rank not in (2, 3):
-        return f"key {key!r}: {rank} spatial dims before the filter; allowed: 2 or 3"
-    number, crossed = r"[0-9]+", r"[0-9]+" + r"x[0-9]+" * (rank - 1)
+        return f"key {shown}: {rank} spatial dims before the filter; allowed: 2 or 3"
+    number, crossed = _N, _N + f"x{_N}" * (rank - 1)
     second_layout = parts[2 * rank + 9 : 2 * rank + 10]
     layout_fields = 3 if second_layout and re.fullmatch(_LAYOUT, second_layout[0]) else 1
     expected = [(0, number), *[(1, number)] * rank, (2, crossed), (3, number), *[(4, number)] * rank, (5, number)]
@@ -149,9 +150,14 @@ def _diagnosis(key: str) -> str:
     expected += [(11, f"(?:{_TYPE}){{1,3}}"), (12, rf"[FBW](?:_g[0-9]+)?(?:_c[iwo](?:{_TYPE}))*")]
     for (field, pattern), part in zip(expected, parts, strict=False):
         if not re.fullmatch(pattern, part):
-            return f"key {key!r}: {_FIELDS[field]} is {part!r}"
+            return f"key {shown}: {_FIELDS[field]} is {shortened(part)}"
     if len(parts) < len(expected):
-        return f"key {key!r} is cut short: no {_FIELDS[expected[len(parts)][0]]}"
+        return f"key {shown} is cut short: no {_FIELDS[expected[len(parts)][0]]}"
     if len(parts) > len(expected):
-        return f"key {key!r} goes on after its direction: {'-'.join(parts[len(expected) :])!r}"
-    return f"key {key!r} has a number with a leading zero, or two layouts"
+        return f"key {shown} goes on after its direction: {shortened('-'.join(parts[len(expected) :]))}"
+    return f"key {shown} is not as MIOpen writes it: it has two layouts, or one group"
+
+
+def shortened(text: str) -> str:
+    """A text as it may stand in a message: quoted, and not longer than a line."""
+    return repr(text if len(text) <= 120 else f"{text[:117]}...")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from warmup.miopen.keys import KEY_SHAPE
+from warmup.miopen.keys import KEY_SHAPE, shortened
 from warmup.miopen.names import Kind
 
 _METHODS = ("GEMM", "Direct", "FFT", "Winograd", "ImplicitGEMM")
@@ -140,29 +140,30 @@ def parse_item(text: str) -> Item | Fault:
     """One item of a find-db record, of either format."""
     name, colon, values = text.partition(":")
     if not colon or not name:
-        return Fault("bad-item", f"item {_short(text)} has no solver and values")
+        return Fault("bad-item", f"item {shortened(text)} has no solver and values")
     parts = values.split(",")
     if name in ALGORITHMS:
         if len(parts) < 4:
             return Fault(
-                "cut-record", f"item {_short(text)} is cut short; format 1.0 has solver,time,workspace,algorithm,unused"
+                "cut-record",
+                f"item {shortened(text)} is cut short; format 1.0 has solver,time,workspace,algorithm,unused",
             )
         solver, time, workspace, algorithm = parts[0], parts[1], parts[2], name
     elif len(parts) < 3:
-        return Fault("cut-record", f"item {_short(text)} is cut short; expected time,workspace,algorithm")
+        return Fault("cut-record", f"item {shortened(text)} is cut short; expected time,workspace,algorithm")
     elif len(parts) > 3:
-        return Fault("bad-item", f"item {_short(text)} has {len(parts)} values; expected time,workspace,algorithm")
+        return Fault("bad-item", f"item {shortened(text)} has {len(parts)} values; expected time,workspace,algorithm")
     else:
         solver, time, workspace, algorithm = name, *parts
     if algorithm not in ALGORITHMS:
-        return Fault("bad-algorithm", f"solver {solver!r} has algorithm {_short(algorithm)}")
+        return Fault("bad-algorithm", f"solver {solver!r} has algorithm {shortened(algorithm)}")
     milliseconds = float(time) if _NUMBER.fullmatch(time) else math.nan
     if not (math.isfinite(milliseconds) and milliseconds >= 0):
-        return Fault("bad-time", f"solver {solver!r} has time {_short(time)}")
-    if not re.fullmatch(r"[0-9]+", workspace) or int(workspace) > MAX_WORKSPACE:
-        return Fault("bad-workspace", f"solver {solver!r} has workspace {_short(workspace)}")
+        return Fault("bad-time", f"solver {solver!r} has time {shortened(time)}")
+    if not re.fullmatch(r"[0-9]{1,19}", workspace) or int(workspace) > MAX_WORKSPACE:
+        return Fault("bad-workspace", f"solver {solver!r} has workspace {shortened(workspace)}")
     if not solver:
-        return Fault("bad-item", f"item {_short(text)} names no solver")
+        return Fault("bad-item", f"item {shortened(text)} names no solver")
     return Item(text, solver, Solution(solver, milliseconds, int(workspace), algorithm))
 
 
@@ -185,9 +186,9 @@ def _pieces(text: str, kind: Kind) -> Iterator[str]:
 def _record(text: str, kind: Kind) -> tuple[Record | None, list[Fault], list[str]]:
     key, equals, values = text.partition("=")
     if not equals or not key:
-        return None, [Fault("ill-formed", f"has no key: {_short(text)}")], [text]
+        return None, [Fault("ill-formed", f"has no key: {shortened(text)}")], [text]
     if kind in _KEYS and not _KEYS[kind].fullmatch(key):
-        return None, [Fault("bad-key", f"key {_short(key)} is not of a convolution")], [text]
+        return None, [Fault("bad-key", f"key {shortened(key)} is not of a convolution")], [text]
     if not values:
         return None, [Fault("empty-record", f"key {key!r} has no values")], [text]
     items: dict[str, Item] = {}
@@ -219,11 +220,7 @@ def _of_direction(item: Item, key: str) -> Item | Fault:
 def _perf_item(text: str) -> Item | Fault:
     solver, colon, parameters = text.partition(":")
     if not colon or not solver or not parameters:
-        return Fault("cut-record", f"item {_short(text)} has no solver and parameters")
+        return Fault("cut-record", f"item {shortened(text)} has no solver and parameters")
     if "\0" in text or "=" in text:
-        return Fault("bad-item", f"item {_short(text)} has bytes that MIOpen never writes")
+        return Fault("bad-item", f"item {shortened(text)} has bytes that MIOpen never writes")
     return Item(text, solver)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")

@@ -28,7 +28,7 @@ def lock_paths(database: Path, temp_dir: Path | None = None) -> list[Path]:
     """The lock files of a text database; MIOpen hashes the directory as its user wrote it, without a final slash."""
     database = Path(os.path.abspath(database))  # noqa: PTH100 - no symlink may be resolved here
     digest = hashlib.md5(str(database.parent).encode(), usedforsecurity=False).hexdigest()
-    directory = (temp_dir or Path(os.environ.get("TMPDIR") or "/tmp")) / "miopen-lockfiles"
+    directory = (temp_dir or _temporary_directory()) / "miopen-lockfiles"
     paths = [directory / f"{digest}_{database.name}.lock"]
     beside = database.parent / "miopen-lockfiles"
     if beside.is_dir():
@@ -100,6 +100,12 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _temporary_directory() -> Path:
+    """As C++'s ``temp_directory_path`` finds it."""
+    names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
+    return Path(next((os.environ[name] for name in names if os.environ.get(name)), "/tmp"))
 
 
 def free_name(path: Path) -> Path:

@@ -127,6 +127,7 @@ def test_pad_modes_are_those_of_the_driver(mode: str, pad: str) -> None:
         ("conv -n x", "--batchsize .-n. is 'x'"),
         ("conv -n 0", "whole numbers from 1"),
         ("conv -n \u0666", "whole numbers from 1"),
+        (f"conv -n {'9' * 9999}", "whole numbers from 1"),
         ("conv -F 8", "-F 8; allowed"),
         ("conv -m sideways", "allowed: conv or trans"),
         ("conv --spatial_dim 4", "allowed: 2 or 3"),

@@ -50,6 +50,8 @@ def test_the_old_format_names_the_algorithm_first() -> None:
         ("GemmFwdRest:1e999,0,miopenConvolutionFwdAlgoGEMM", "bad-time"),
         ("GemmFwdRest:0.5,-1,miopenConvolutionFwdAlgoGEMM", "bad-workspace"),
         ("GemmFwdRest:0.5,18446744073709551615,miopenConvolutionFwdAlgoGEMM", "bad-workspace"),
+        (f"GemmFwdRest:0.5,{'9' * 9999},miopenConvolutionFwdAlgoGEMM", "bad-workspace"),
+        (f"GemmFwdRest:{'9' * 9999},0,miopenConvolutionFwdAlgoGEMM", "bad-time"),
     ],
 )
 def test_a_faulty_item_is_named(text: str, code: str) -> None:
