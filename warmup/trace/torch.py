@@ -73,7 +73,8 @@ def trace_torch(
     """The convolutions of ``function`` at every shape; ``module`` holds the weights that ``function`` uses.
 
     ``function`` takes the tensors of a shape in order. ``nhwc`` is the setting of ``PYTORCH_MIOPEN_SUGGEST_NHWC``: only
-    with it do channels_last tensors reach MIOpen as NHWC. ``autocast`` runs everything under autocast to that dtype.
+    with it do channels_last tensors reach MIOpen as NHWC (and 5-D ones as NDHWC, which PyTorch before its change 160529
+    packed as NCDHW). ``autocast`` runs everything under autocast to that dtype.
     Raises TraceError where the model's flow depends on values.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
