@@ -43,6 +43,11 @@ def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
+def test_a_mount_point_is_refused_before_the_work_and_not_after() -> None:
+    with pytest.raises(WorkspaceError, match="/proc is a mount point.*name a directory in it"), reserved(Path("/proc")):
+        pass
+
+
 def test_unfinished_entries_go_and_the_stores_move(work: Workspace) -> None:
     root = work.start_over()
     put(root, "ab/whole.so")
