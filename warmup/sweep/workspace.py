@@ -150,8 +150,8 @@ def _remove(path: Path) -> None:
 def reserved(out: Path) -> Iterator[Workspace]:
     """The workspace of the bundle at ``out``, made where it is missing.
 
-    Raises SweepRunning at once where another sweep is in it; WorkspaceError where it cannot be made, or where the bundle
-    could not appear by a rename in the end.
+    Raises SweepRunning at once where another sweep is in it; WorkspaceError where it cannot be made, or where in the
+    end no bundle could appear by a rename.
     """
     if out.is_mount():
         raise WorkspaceError(f"{out} is a mount point, where no bundle can appear all at once; name a directory in it")
