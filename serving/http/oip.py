@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -73,8 +72,7 @@ _INPUT_KEYS = frozenset({"name", "shape", "datatype", "parameters"})
 _NO_PARAMETERS = _InputParameters()
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(msgspec.Struct, frozen=True):  # a frozen dataclass takes ten times as long to make
     """A checked request.
 
     ``inputs`` has every input of the model in declared order; arrays may be read-only views of the request body, and
@@ -98,7 +96,7 @@ def parse_header_length(value: str | None) -> int | None:
 
 
 def decode(
-    body: bytes,
+    body: bytes | memoryview,
     header_length: int | None,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...] = (),
@@ -113,7 +111,7 @@ def decode(
         raise InvalidInput(
             f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
         )
-    request, data = _document(body if header_length is None else body[:header_length])
+    request, data = _document(bytes(body if header_length is None else body[:header_length]))
     arrays = _arrays(body, header_length, request.inputs, data, {spec.name: spec for spec in inputs})
     binary_default = bool(request.parameters and request.parameters.binary_data_output)
     wanted = _wanted(request.outputs or [], binary_default)
@@ -199,7 +197,7 @@ def _fields(entry: Any) -> Any:
 
 
 def _arrays(
-    body: bytes,
+    body: bytes | memoryview,
     header_length: int | None,
     entries: list[_Input],
     data: list[Any],
