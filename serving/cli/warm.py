@@ -105,7 +105,8 @@ def warm(
 
 
 class _View:
-    """Progress bars on standard error: one per model and phase, with the time that is left."""
+    """On a terminal progress bars, one per model and phase, with the time that is left; elsewhere a line per shape. All
+    on standard error."""
 
     def __init__(self) -> None:
         self.bars = Progress(
@@ -117,12 +118,13 @@ class _View:
             Remaining(),
             TextColumn("{task.fields[shape]}", style="dim"),
             console=errors,
+            disable=not errors.is_terminal,
         )
         self._tasks: dict[tuple[str, str], TaskID] = {}
 
     def show(self, event: Event) -> None:
         if isinstance(event, Note):
-            self.bars.console.print(f"preheat: {event.text}", markup=False, soft_wrap=True)
+            self._say(event.text)
             return
         key = (event.phase.value, event.model)
         if isinstance(event, Started):
@@ -135,9 +137,15 @@ class _View:
             return
         assert isinstance(event, Advanced)
         self.bars.update(self._tasks[key], advance=1, shape=event.shape.text)
+        done = f"{event.phase.value} {event.model} {event.shape}"
         if event.trouble:
-            text = f"preheat: {event.phase.value} {event.model} {event.shape}: {event.trouble}"
-            self.bars.console.print(text, markup=False, soft_wrap=True)
+            self._say(f"{done}: {event.trouble}")
+        elif self.bars.disable:
+            task = self.bars.tasks[self._tasks[key]]
+            self._say(f"{done}: {_time(event.seconds)} ({task.completed:.0f} of {task.total:.0f})")
+
+    def _say(self, text: str) -> None:
+        self.bars.console.print(f"preheat: {text}", markup=False, soft_wrap=True)
 
 
 def _document(request: Request, outcome: Outcome) -> dict[str, Any]:

@@ -69,6 +69,9 @@ def test_a_table_then_nothing_to_do(run: Run, write: Callable[..., None]) -> Non
     rows = [line.split() for line in first.stdout.splitlines() if line.startswith("plain ")]
     assert [(row[1], row[-1]) for row in rows] == [("x=1:fp32", "proven"), ("x=2:fp32", "proven")]
     assert "2 of 2 shapes proven, 100.0% of the expected traffic" in first.stdout
+    for phase in ("tune", "seal", "prove"):
+        assert f"preheat: {phase} plain x=2:fp32: " in first.stderr
+    assert "(2 of 2)" in first.stderr
     second = run("plain")
     assert second.returncode == 0
     assert second.stdout.rstrip().endswith("nothing to do")
