@@ -65,6 +65,7 @@ def merge(bundles: Sequence[Bundle], into: Path, stores: Iterable[Store]) -> Mer
         if into.exists() and (not into.is_dir() or any(into.iterdir())):
             raise BundleError(f"{into} is there already")
         root = place.staging / "bundle"
+        root.mkdir()  # models that need no store, as those in plain Python, leave a bundle of a manifest alone
         reports = {name: _merge_store(known[name], bundles, root / STORES / name) for name in wanted}
         lost = {bundle.digest: _lost(bundle, known, root) for bundle in bundles}
         models, unproven = _join_models(bundles, lost)
