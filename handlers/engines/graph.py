@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,18 +64,14 @@ class Replay:
 class Graphs:
     """The graphs of one model. All methods are called on the thread that made the object.
 
-    ``budget`` is how many bytes the graphs may take, None for no limit. ``search`` makes cuDNN try its algorithms for
-    each new shape; it keeps the choice in memory only, so every process that warms pays for it.
+    ``budget`` is how many bytes the graphs may take, None for no limit.
     """
 
-    def __init__(
-        self, device: torch.device, forward: Forward, precision: torch.dtype, budget: int | None, search: bool
-    ) -> None:
+    def __init__(self, device: torch.device, forward: Forward, precision: torch.dtype, budget: int | None) -> None:
         self._device = device
         self._forward = forward
         self._precision = precision
         self._budget = budget
-        self._search = search
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
         self._copies = torch.cuda.Stream(device)
@@ -112,7 +108,7 @@ class Graphs:
 
         The model must have run eagerly in this shape before.
         """
-        with _ONE_CAPTURE, torch.inference_mode(), self._searching():
+        with _ONE_CAPTURE, torch.inference_mode():
             static = tuple(torch.empty_like(tensor, device=self._device) for tensor in inputs)
             for tensor, value in zip(static, inputs, strict=True):
                 tensor.copy_(value)
@@ -208,10 +204,18 @@ class Graphs:
         except BaseException:
             with suppress(RuntimeError):  # the capture has failed already, and says so again
                 graph.capture_end()
+            self._renew_generator()
             raise
         graph.capture_end()
         sides = tuple(self._side(slot, static, outputs) for slot in range(SLOTS))
         return _Captured(graph, static, outputs, sides)
+
+    def _renew_generator(self) -> None:
+        """A failed capture leaves the device's random generator waiting for its end: a new one takes its place."""
+        index = self._stream.device.index
+        fresh = torch.Generator(self._device)
+        fresh.seed()
+        torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
     def _side(self, slot: int, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> _Side:
         going, coming = layout(inputs), layout(outputs)
@@ -222,15 +226,6 @@ class Graphs:
             returned=returned,
             results=tuple(map(as_array, returned)),
         )
-
-    @contextmanager
-    def _searching(self) -> Iterator[None]:
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = self._search
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.benchmark = before
 
 
 class _Arena:

@@ -9,7 +9,8 @@ option ``torch.first_call: compile`` compiles them in their first request instea
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,8 @@ class TorchEngine(Engine):
         key = self._key(inputs)
         if self._compiles and key not in self._compiled:
             self._compiled[key] = self._compile()
-        self.run(inputs)
+        with self._searching():
+            self.run(inputs)
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._graphs.capture(key, shape, self._on_host(inputs))
 
@@ -154,9 +156,24 @@ class TorchEngine(Engine):
 
     def _open_graphs(self) -> Graphs:
         engine = self.spec.engine
-        # On AMD, choosing algorithms is MIOpen's own business, in its stores.
-        search = engine.search and torch.version.hip is None
-        return Graphs(self.device, self._forward, DTYPES[engine.precision], engine.graph_memory, search)
+        return Graphs(self.device, self._forward, DTYPES[engine.precision], engine.graph_memory)
+
+    @contextmanager
+    def _searching(self) -> Iterator[None]:
+        """Lets cuDNN try its algorithms for what runs inside, where the model asks for it. PyTorch remembers the choice
+        for each problem and thread, so that later executions find it whatever the switch says then.
+
+        On AMD the switch is the MIOpen store's, and choices are on the disk.
+        """
+        if not self.spec.engine.search or self.device.type != "cuda" or torch.version.hip is not None:
+            yield
+            return
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = before
 
     def _unwarmed(self, key: Key) -> Forward:
         if self._compiles and self._compiles_late and len(self._compiled) < _REMEMBERED:

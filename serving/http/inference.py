@@ -45,7 +45,8 @@ class Endpoint:
         job: Job | None = None
         stages: tuple[float, ...] | None = None
         try:
-            payload = await request_body.read(scope, protocol, self.model.spec.limits.request_bytes)
+            pieces = name == "oip" and scope.headers.get(oip.HEADER_LENGTH) is not None
+            payload = await request_body.read(scope, protocol, self.model.spec.limits.request_bytes, pieces)
             started = time.perf_counter()
             answer, job, stages = await run(scope, payload, protocol.client_disconnect, started)
         except EXPECTED as error:
@@ -60,7 +61,9 @@ class Endpoint:
         if answer.status != CLIENT_GONE:
             protocol.response_bytes(answer.status, answer.headers, answer.body)
 
-    async def _infer(self, scope: Any, payload: bytes, gone: Watch, started: float) -> tuple[Answer, Job, Any]:
+    async def _infer(
+        self, scope: Any, payload: bytes | memoryview, gone: Watch, started: float
+    ) -> tuple[Answer, Job, Any]:
         model = self.model
         if self._outputs is not model.outputs:  # known once the engine is loaded
             self._outputs = model.outputs

@@ -77,7 +77,7 @@ def from_json(data: Any, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
     return flat.reshape(dims)
 
 
-def from_bytes(body: bytes, offset: int, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
+def from_bytes(body: bytes | memoryview, offset: int, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
     """The array of ``dims`` whose bytes (little-endian, row-major) begin at ``offset`` and were checked to be there.
 
     A read-only view of ``body`` where the offset is a multiple of the element's size, else an aligned copy.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from handlers.loading import Model
 from handlers.shapes import Shape
+from warmup.stores.registry import stores_for
 from warmup.stores.store import Phase, Store
 from warmup.sweep.budget import Candidate, Costs, fits, ordered
 from warmup.sweep.crew import Crew
@@ -45,15 +46,23 @@ class Phases:
     def run(self, wanted: list[Candidate]) -> None:
         """All phases for these shapes; what is done already is not done again."""
         self._measure(wanted)
-        self._tune([c for c in wanted if not self._done(Phase.TUNE, c)])
-        tuned = [c for c in wanted if self._done(Phase.TUNE, c) and (c.model, c.shape) not in self.failures]
+        only_proven = [c for c in wanted if self.ends is None and self._only_proves(c)]
+        filling = [c for c in wanted if c not in only_proven]
+        self._tune([c for c in filling if not self._done(Phase.TUNE, c)])
+        tuned = [c for c in filling if self._done(Phase.TUNE, c) and (c.model, c.shape) not in self.failures]
         unsealed = [c for c in tuned if not self._silent(Phase.SEAL, c)]
+        tuned += only_proven
         for _ in range(MAX_ROUNDS):
             self._seal(unsealed)
             self._prove([c for c in tuned if not self._silent(Phase.PROVE, c)])
             unsealed = [c for c in tuned if self._done(Phase.PROVE, c) and not self._silent(Phase.PROVE, c)]
             if not unsealed:
                 break
+
+    def _only_proves(self, candidate: Candidate) -> bool:
+        """Captured graphs live in their process only: where no store takes part, there is nothing to tune or seal."""
+        spec = self.models[candidate.model].spec
+        return spec.engine.execution == "graph" and not stores_for([spec])
 
     def _measure(self, wanted: Iterable[Candidate]) -> None:
         for candidate in wanted:
