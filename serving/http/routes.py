@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from handlers.shapes import DTYPES
 from handlers.spec import TensorSpec
-from serving.http import openapi
+from serving.http import board, openapi
 from serving.http.answers import failure
 from serving.metrics.metrics import CONTENT_TYPE
 from serving.model import ServedModel
@@ -77,7 +77,10 @@ def application(repository: Repository) -> Starlette:
         return Response(openapi.page(repository.models()), media_type="text/html")
 
     def status(request: Request) -> Response:
-        return _json({**repository.why_not_ready(), "serving": [_summary(model) for model in repository.models()]})
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(board.render(_board(repository)), headers=board.HEADERS, media_type="text/html")
+        document = {**repository.why_not_ready(), "serving": [_summary(model) for model in repository.models()]}
+        return _json(document, headers={"vary": "accept"})
 
     def not_found(request: Request, error: Exception) -> Response:
         answer = failure(error, "torchserve" if request.url.path.startswith("/models") else "oip")
@@ -144,6 +147,30 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
         "shapes": rows,
         "met_cold": model.met_cold(),
     }
+
+
+def _board(repository: Repository) -> board.Board:
+    """What the page at ``/`` shows."""
+    cards = tuple(
+        board.Card(
+            shapes=shape_board(model),
+            axis=str(model.spec.inputs[0].dims[0]) if model.spec.inputs[0].dims else "",
+            error=model.error,
+            recent=model.recorder.recent(),
+            waiting=model.depth,
+            running=model.running,
+        )
+        for model in repository.models()
+    )
+    bundle = repository.bundle
+    return board.Board(
+        ready=repository.ready,
+        draining=repository.draining,
+        bundle=bundle.digest if bundle else "",
+        identity=bundle.identity if bundle else {},
+        version=package_version("preheat"),
+        cards=cards,
+    )
 
 
 def _summary(model: ServedModel) -> dict[str, Any]:

@@ -13,6 +13,8 @@ import numpy as np
 from serving.lanes.warmset import Outcome
 from serving.metrics.metrics import STAGES, Metrics
 
+_RECENT = 1000  # requests: enough for a P99 of ten
+
 
 class Sample(NamedTuple):
     """One answered request. Times are seconds; ``stages`` are in the order of ``metrics.STAGES``."""
@@ -27,6 +29,14 @@ class Sample(NamedTuple):
     padding: int
 
 
+class Recent(NamedTuple):
+    """The latest answered requests of this process, at most a thousand; None where nothing says."""
+
+    count: int
+    p99_seconds: float | None
+    hit_rate: float | None  # of those that reached the warm set
+
+
 class Recorder:
     """The samples of one model. ``add`` on the event loop, ``batch`` on the lane's thread, ``flush`` on the loop."""
 
@@ -36,6 +46,7 @@ class Recorder:
         self._version = version
         self._samples: list[Sample] = []
         self._batches: deque[int] = deque()
+        self._recent: deque[tuple[float, Outcome | None]] = deque(maxlen=_RECENT)
         self.outcomes: Counter[str] = Counter()
         for outcome in Outcome:  # a rate over a series that does not exist yet is no data, so all start at 0
             metrics.lookups.labels(model, outcome.value)
@@ -55,6 +66,16 @@ class Recorder:
         """Counts first-call time that a request paid for."""
         self._metrics.cold_seconds.labels(self._model, store).inc(seconds)
 
+    def recent(self) -> Recent:
+        """What the latest requests met, up to the last ``flush``."""
+        seconds = sorted(taken for taken, _ in self._recent)
+        outcomes = [outcome for _, outcome in self._recent if outcome is not None]
+        return Recent(
+            len(seconds),
+            seconds[-(-len(seconds) * 99 // 100) - 1] if seconds else None,
+            sum(outcome is not Outcome.COLD for outcome in outcomes) / len(outcomes) if outcomes else None,
+        )
+
     def flush(self) -> None:
         """Counts what has been added since the last call."""
         samples, self._samples = self._samples, []
@@ -63,6 +84,7 @@ class Recorder:
         metrics.batch_size.labels(model).observe_many(rows)
         if not samples:
             return
+        self._recent.extend((sample.seconds, sample.outcome) for sample in samples[-_RECENT:])
         for (protocol, code), count in Counter((s.protocol, s.code) for s in samples).items():
             metrics.requests.labels(model, self._version, protocol, str(code)).inc(count)
         metrics.request_seconds.labels(model, self._version).observe_many([s.seconds for s in samples])
