@@ -80,12 +80,14 @@ def file_digest(path: Path) -> str:
 def model_digest(spec: ModelSpec, folder: Path) -> str:
     """The SHA-256 (hex) of all that decides what a model computes.
 
-    That is the engine's description, its source and weights, and, where the source or the handler is code, every
-    Python file of the folder. The name, the plan and the limits are not part of it.
+    That is the engine's description, the outputs (their order and dtypes are compiled into graphs), its source and
+    weights, and, where the source or the handler is code, every Python file of the folder. The name, the plan and the
+    limits are not part of it.
     """
     engine = spec.engine
     facts: dict[str, object] = {
         "engine": engine.model_dump(mode="json", exclude={"options", "providers", "threads"}),
+        "outputs": [output.model_dump(mode="json") for output in spec.outputs],
         "files": {},
     }
     files = {source: resolve(source, folder) for source in (engine.source, engine.weights or "") if _is_file(source)}

@@ -101,6 +101,16 @@ def test_model_digest_follows_what_is_computed_and_nothing_else(describe: Descri
     assert model_digest(spec, tmp_path) != first
 
 
+def test_model_digest_follows_the_outputs_and_their_order(describe: Describe, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"one")
+    y, z = ({"name": name, "dtype": "float32", "dims": ["batch"]} for name in "yz")
+    specs = [
+        describe({"kind": "onnx", "source": "net.onnx"}, outputs=outputs)
+        for outputs in ([y, z], [z, y], [y], [y | {"dtype": "float16"}, z])
+    ]
+    assert len({model_digest(spec, tmp_path) for spec in specs}) == len(specs)
+
+
 def test_model_digest_follows_code_and_arguments(describe: Describe, net_folder: Path) -> None:
     engine = {"kind": "torch", "source": "net.py:Net", "weights": "random:1"}
     first = model_digest(describe(engine), net_folder)
