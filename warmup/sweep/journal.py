@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from handlers.shapes import Shape
 from warmup.stores.store import Phase
@@ -82,7 +82,7 @@ class History:
 class Journal:
     """The file, open for appending, and the history that it holds."""
 
-    def __init__(self, file: Any, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
         self._path = path
         self.history = History()
@@ -93,7 +93,8 @@ class Journal:
 
     def forget(self) -> None:
         """Empties the journal: from here until ``begin``, there is nothing to resume."""
-        self._file.truncate(0)
+        with _blamed(self._path):
+            self._file.truncate(0)
         self.history = History()
 
     def model(self, name: str, digest: str) -> None:
@@ -117,32 +118,43 @@ class Journal:
         )
 
     def _write(self, line: dict[str, Any]) -> None:
-        try:
+        with _blamed(self._path):
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise JournalError(f"{self._path}: {error.strerror}") from error
         self.history.take(line)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Journal]:
     """The journal at ``path``, made where there is none. A last line that is not whole is cut off."""
+    with _blamed(path):
+        file = path.open("a+b")
+    with file:
+        journal = Journal(file, path)
+        with _blamed(path):
+            _read(file, journal.history)
+        yield journal
+
+
+def _read(file: BinaryIO, history: History) -> None:
+    file.seek(0)
+    whole = 0
+    for line in file:
+        if not line.endswith(b"\n"):
+            break
+        try:
+            history.take(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            break
+        whole += len(line)
+    file.truncate(whole)
+
+
+@contextmanager
+def _blamed(path: Path) -> Iterator[None]:
+    """Turns an OSError into a JournalError that names the journal."""
     try:
-        with path.open("a+b") as file:
-            journal = Journal(file, path)
-            file.seek(0)
-            whole = 0
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    journal.history.take(json.loads(line))
-                except (ValueError, KeyError, TypeError):
-                    break
-                whole += len(line)
-            file.truncate(whole)
-            yield journal
+        yield
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}") from error

@@ -100,3 +100,8 @@ def test_a_journal_that_cannot_be_written_says_which(tmp_path: Path) -> None:
         opened(tmp_path / "missing/journal.jsonl"),
     ):
         pass
+
+
+def test_errors_of_the_sweep_are_not_the_journals(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="elsewhere"), opened(tmp_path / "journal.jsonl"):
+        (tmp_path / "elsewhere").read_bytes()
