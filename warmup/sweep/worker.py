@@ -48,6 +48,9 @@ def main() -> None:
     except (ModelError, framework.UnknownSwitch) as error:
         send(Failed(str(error)))
         return
+    except Exception as error:  # of a model's code or a framework: it would be the same for every shape
+        send(Failed(_told(error)))
+        return
     while shape := shapes.get():
         send(worker.run(shape))
     worker.close()
@@ -80,8 +83,7 @@ class Worker:
             first = time.perf_counter() - started
             steady = self._steady(shape)
         except Exception as error:  # whatever a model, an engine or a compiler raises is the outcome of this shape
-            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return Ran(shape, time.perf_counter() - started, added=self._added(), error=text[:2000])
+            return Ran(shape, time.perf_counter() - started, added=self._added(), error=_told(error))
         after = _misses(self._stores)
         missed = {name: after[name] - before[name] for name in after if after[name] > before[name]}
         return Ran(shape, first, steady, self._added(), missed, note=self._engine.note(shape))
@@ -108,6 +110,11 @@ class Worker:
 
     def _look(self) -> dict[str, dict[str, str]]:
         return {store.name: store.entries(self._job.stores / store.name) for store in self._stores}
+
+
+def _told(error: Exception) -> str:
+    """An error in one line of at most 2000 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:2000]
 
 
 def _misses(stores: tuple[Store, ...]) -> dict[str, int]:
