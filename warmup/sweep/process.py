@@ -17,6 +17,7 @@ from handlers.shapes import Shape
 from warmup.sweep.messages import CLOSE, Failed, Job, Loaded, Message, Ran, decode, encode
 
 _TAIL = 400  # characters of the log that an error shows
+_CLOSING_SECONDS = 60.0  # for a worker to end by itself, with all that its framework takes down
 
 
 class WorkerDied(Exception):
@@ -79,11 +80,16 @@ class WorkerProcess:
         return message
 
     def close(self) -> None:
-        """Lets the process end by itself."""
-        with suppress(WorkerDied):
+        """Lets the process end by itself; one that does not is killed. Does nothing where it has ended before."""
+        try:
             self._tell(f"{CLOSE}\n".encode())
-        self._process.wait()
-        self._release()
+            self._process.wait(_CLOSING_SECONDS)
+        except WorkerDied:
+            return  # noticing it has released everything
+        except subprocess.TimeoutExpired:
+            self.kill()
+        else:
+            self._release()
 
     def kill(self) -> None:
         """Ends the process and all that it started, now. Does nothing the second time."""

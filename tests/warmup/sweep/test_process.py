@@ -81,6 +81,41 @@ def test_a_crash_is_told_with_its_signal(start: Start, python_model: Callable[..
         worker.run(ONE)
 
 
+def test_closing_after_the_death_does_nothing(start: Start, python_model: Callable[..., Model]) -> None:
+    worker = start(python_model([1]))
+    worker.loaded()
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        worker.run(ONE)
+    worker.close()
+    worker.close()
+    assert not psutil.pid_exists(worker.pid)
+
+
+def test_closing_what_hangs_kills_it(
+    start: Start, python_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warmup.sweep.process._CLOSING_SECONDS", 0.1)
+    worker = start(python_model([1]))
+    worker.loaded()
+    assert worker.run(HANGS, time.monotonic() + 0.1) is None
+    worker.close()
+    assert not psutil.pid_exists(worker.pid)
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('no device')", "MemoryError('no device')"])
+def test_whatever_loading_raises_is_the_models_reason(
+    start: Start, python_model: Callable[..., Model], error: str
+) -> None:
+    model = python_model([1])
+    code = (
+        f"class Net:\n    def __init__(self):\n        raise {error}\n    def run(self, inputs):\n        return {{}}\n"
+    )
+    (model.folder / "net.py").write_text(code)
+    with pytest.raises(WorkerFailed, match="no device"):
+        start(model).loaded()
+
+
 def test_a_model_that_cannot_be_loaded_gives_its_reason(start: Start, python_model: Callable[..., Model]) -> None:
     model = python_model([1])
     (model.folder / "net.py").write_text("class Other: pass")
