@@ -26,6 +26,11 @@ class Base:
     intact: bool = False
     note: str = ""
 
+    @property
+    def shard(self) -> str:
+        """``i/n`` of a bundle that is a part of a sweep, else empty."""
+        return self.bundle.manifest.shard if self.bundle else ""
+
     def proven(self, model: str, digest: str, engine: str) -> dict[str, ShapeProof]:
         """The proofs that hold for a model of this digest and engine, by shape text."""
         found = self.model(model)

@@ -93,7 +93,7 @@ def _sweep(request: Request, report: Report) -> Outcome:
         if base.note:
             report(Note(base.note))
         targets = [_target(model, facts, base, request.shard) for model in request.models]
-        if base.bundle and not any(target.wanted for target in targets) and _unchanged(base, targets):
+        if base.bundle and not any(target.wanted for target in targets) and _unchanged(base, targets, request.shard):
             work.clear()
             return Outcome(base.bundle, tuple(map(_kept, targets)), 0, time.monotonic() - started)
         stores = _all_stores(stores, base)
@@ -133,13 +133,18 @@ def _target(model: Model, facts: Mapping[str, str], base: Base, shard: tuple[int
     return _Target(model, digest, engine, plan, proven, wanted)
 
 
-def _unchanged(base: Base, targets: list[_Target]) -> bool:
-    return all(
+def _unchanged(base: Base, targets: list[_Target], shard: tuple[int, int] | None) -> bool:
+    """Whether the bundle that is there says all that a new one would say, also of which part of a sweep it is."""
+    return base.shard == _shard_text(shard) and all(
         base.plan(target.model.spec.name) == target.plan
         and (found := base.model(target.model.spec.name)) is not None
         and found.version == target.model.spec.version
         for target in targets
     )
+
+
+def _shard_text(shard: tuple[int, int] | None) -> str:
+    return f"{shard[0]}/{shard[1]}" if shard else ""
 
 
 def _kept(target: _Target) -> Proof:
@@ -256,7 +261,7 @@ def _publish(
             identity={**identity, **facts},
             models=models,
             stores=stores,
-            shard=f"{shard[0]}/{shard[1]}" if shard else "",
+            shard=_shard_text(shard),
         )
         place.commit(root)
     work.clear()

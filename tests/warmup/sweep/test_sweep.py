@@ -160,6 +160,14 @@ def test_shards_are_joined_to_the_whole(tmp_path: Path, onnx_model: MakeModel) -
     assert open_bundle(tmp_path / "whole").manifest.models["graph"].proof.coverage == pytest.approx(1.0)
 
 
+def test_a_bundle_becomes_the_part_that_is_asked_for(tmp_path: Path, python_model: MakeModel) -> None:
+    model, out = python_model([1]), tmp_path / "bundle"
+    for shard, said in (((1, 1), "1/1"), ((1, 1), "1/1"), (None, "")):
+        outcome, _ = run(model, out=out, shard=shard)
+        assert outcome.holds
+        assert open_bundle(out).manifest.shard == said
+
+
 def test_a_second_sweep_at_once_is_refused(tmp_path: Path, python_model: MakeModel) -> None:
     with reserved(tmp_path / "bundle"), pytest.raises(SweepRunning, match="another sweep is at work"):
         run(python_model([1]), out=tmp_path / "bundle")
