@@ -133,7 +133,9 @@ class Phases:
         with self.crew(phase, stores, self.work.logs, self._loaded) as crew:
             while left and (candidate := choose(left)):
                 try:
-                    ran = crew.run(self.models[candidate.model], candidate.shape, self._deadline(phase))
+                    ran = crew.run(
+                        self.models[candidate.model], candidate.shape, self._deadline(phase, candidate, left)
+                    )
                 except WorkerFailed as error:
                     crew.kill()
                     for other in [c for c in left if c.model == candidate.model]:
@@ -152,7 +154,10 @@ class Phases:
                     if ran is None:
                         crew.kill()
                         recover()
-                        break
+                        for other in [c for c in left if c.model == candidate.model]:
+                            self.failures[other.model, other.shape] = BUDGET
+                            left.remove(other)
+                        continue
                     self._record(phase, candidate, ran)
                 left.remove(candidate)
                 if not any(c.model == candidate.model for c in left):
@@ -160,9 +165,18 @@ class Phases:
         for candidate in left:
             self.failures[candidate.model, candidate.shape] = BUDGET
 
-    def _deadline(self, phase: Phase) -> float | None:
-        """When a shape in flight is given up, so that what is tuned can still be sealed and proven."""
-        return self.ends - self.costs.afterwards() if self.ends is not None and phase is Phase.TUNE else None
+    def _deadline(self, phase: Phase, candidate: Candidate, left: list[Candidate]) -> float | None:
+        """When a shape in flight is given up, and its model with it.
+
+        What is tuned must still be sealed and proven in time. And a model of which nothing is known yet may not take
+        more than half of the time from the others.
+        """
+        if self.ends is None or phase is not Phase.TUNE:
+            return None
+        latest = self.ends - self.costs.afterwards()
+        if self.costs.known(candidate.model) or all(c.model == candidate.model for c in left):
+            return latest
+        return (time.monotonic() + latest) / 2
 
     def _record(self, phase: Phase, candidate: Candidate, ran: Ran) -> None:
         if ran.error:

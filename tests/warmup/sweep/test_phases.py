@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,11 @@ from warmup.sweep.budget import Candidate, Costs
 from warmup.sweep.crew import Crew
 from warmup.sweep.journal import opened
 from warmup.sweep.messages import Ran
-from warmup.sweep.phases import ATTEMPTS, MAX_ROUNDS, MAX_SEAL_PASSES, Phases
+from warmup.sweep.phases import ATTEMPTS, BUDGET, MAX_ROUNDS, MAX_SEAL_PASSES, Phases
 from warmup.sweep.process import WorkerDied
 from warmup.sweep.workspace import Workspace
 
-Answer = Callable[[Phase, int, Path], Ran]
+Answer = Callable[[Phase, int, Path], "Ran | None"]
 NEW = {"inductor": {"new": "1"}}
 
 
@@ -28,7 +29,7 @@ class ScriptedCrew:
     def __init__(self, answer: Answer, calls: list[tuple[str, int]], phase: Phase, stores: Callable[[], Path]) -> None:
         self._answer, self._calls, self._phase, self._stores = answer, calls, phase, stores
 
-    def run(self, model: Model, shape: Shape, deadline: float | None = None) -> Ran:
+    def run(self, model: Model, shape: Shape, deadline: float | None = None) -> Ran | None:
         size = shape.tensors[0].dims[0]
         self._calls.append((self._phase.value, size))
         return self._answer(self._phase, size, self._stores())
@@ -161,6 +162,23 @@ def test_a_worker_that_dies_is_tried_again_and_then_given_up(
         run.run(wanted(1, 2))
     assert calls == [("tune", 1)] * 2 + [("tune", 2)] * ATTEMPTS + [("seal", 1), ("prove", 1)]
     assert run.failures == {("plain", shape(2)): "tune: killed"}
+
+
+def test_a_model_that_takes_too_long_leaves_time_to_the_others(
+    tmp_path: Path, python_model: Callable[..., Model]
+) -> None:
+    def answer(phase: Phase, size: int, stores: Path) -> Ran | None:
+        return Ran(shape(size), 0.001, 0.001) if size > 2 else None  # shapes 1 and 2, and so their model, never end
+
+    slow = [Candidate("slow", shape(size), 2.0) for size in (1, 2)]
+    with phases(python_model([3]), tmp_path, answer) as (run, calls):
+        other = python_model([1, 2], name="slow")
+        run.models = {**run.models, "slow": other}
+        run.costs = Costs.of([model.spec for model in run.models.values()])
+        run.ends = time.monotonic() + 1000
+        run.run([*slow, *wanted(3)])
+    assert calls == [("tune", 1), ("tune", 3), ("seal", 3), ("prove", 3)]
+    assert run.failures == {("slow", shape(1)): BUDGET, ("slow", shape(2)): BUDGET}
 
 
 def test_what_was_done_before_a_kill_is_not_done_again(tmp_path: Path, python_model: Callable[..., Model]) -> None:
