@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +11,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
+from rich.text import Text
 
 from handlers.errors import ModelError
 from handlers.loading import find_models
 from serving.cli.output import console, errors, fail, print_json, reported
 from serving.places import default_bundle, default_models
+from warmup.accelerators import NoSuchAccelerator, accelerators, chosen, pinned
 from warmup.bundle.files import BundleError
 from warmup.proof import ShapeProof
 from warmup.sweep.journal import JournalError
@@ -65,6 +68,9 @@ def warm(
         tuple | None,
         typer.Option(parser=parse_shard, metavar="I/N", help="Warm part I of N only; join with: preheat bundle merge."),
     ] = None,
+    devices: Annotated[
+        str, typer.Option(help="Share the work out over accelerators: all, or numbers such as 0,1; needs a new --out.")
+    ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start with empty stores.")] = False,
     problems: Annotated[
         Path | None,
@@ -88,7 +94,16 @@ def warm(
         from serving.cli.warm_problems import warm_problems
 
         warm_problems(problems, out, workers=workers, budget=budget, shard=shard, as_json=json)
-    with reported(ModelError, BundleError, SweepRunning, WorkspaceError, JournalError):
+    with reported(ModelError, BundleError, SweepRunning, WorkspaceError, JournalError, NoSuchAccelerator):
+        if devices:
+            if budget or shard:
+                fail("--devices takes neither --budget nor --shard")
+            listed = tuple(chosen(devices, accelerators()))
+            if len(listed) > 1:
+                from serving.cli.warm_devices import warm_devices
+
+                raise typer.Exit(warm_devices(listed, models or (), model_store, out, json))
+            os.environ.update(pinned(*listed))
         found = find_models(model_store, models or ())
         request = Request(found, out, budget, shard, fresh)
         view = _View()
@@ -176,16 +191,17 @@ def _print(request: Request, outcome: Outcome) -> None:
     table.add_column("state", overflow="fold")
     for proof in outcome.proofs:
         for shape in proof:
-            table.add_row(
+            cells = (
                 proof.model,
                 shape.shape.text,
                 f"{shape.weight:.3f}",
                 _time(shape.cold_seconds),
                 _time(shape.first_seconds),
                 _time(shape.steady_seconds),
-                str(sum(shape.added.values())),
+                "-" if shape.first_seconds is None else str(sum(shape.added.values())),
                 _state(shape),
             )
+            table.add_row(*map(Text, cells))  # not as markup: what an error says may hold brackets
     if not console.is_terminal:  # a file or a pipe has no width that shapes would have to be cut for
         wide = console.options.update(max_width=10_000)
         console.width = max(console.width, console.measure(table, options=wide).maximum)
@@ -197,11 +213,11 @@ def _print(request: Request, outcome: Outcome) -> None:
         )
     made = outcome.bundle
     if made is None:
-        console.print(f"Nothing is proven; {request.out} is as it was.", soft_wrap=True)
+        console.print(f"Nothing is proven; {request.out} is as it was.", markup=False, soft_wrap=True)
     elif outcome.ran:
-        console.print(f"{request.out}: {made.digest}, in {outcome.seconds:.1f} s", soft_wrap=True)
+        console.print(f"{request.out}: {made.digest}, in {outcome.seconds:.1f} s", markup=False, soft_wrap=True)
     else:
-        console.print(f"{request.out}: {made.digest}, nothing to do", soft_wrap=True)
+        console.print(f"{request.out}: {made.digest}, nothing to do", markup=False, soft_wrap=True)
 
 
 def _state(shape: ShapeProof) -> str:
