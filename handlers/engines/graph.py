@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +47,7 @@ class _Captured:
     """A graph, the tensors at its fixed addresses, and its view of each slot."""
 
     graph: torch.cuda.CUDAGraph
+    pool: tuple[int, ...]
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
     sides: tuple[_Side, ...]
@@ -93,10 +93,11 @@ class Graphs:
     def bytes(self) -> int:
         """Device memory of the graphs: their pool, and the inputs that lie outside of it."""
         own = sum(tensor.nbytes for captured in self._captured.values() for tensor in captured.inputs)
+        pools = {captured.pool for captured in self._captured.values()}
         return own + sum(
             segment["total_size"]
             for segment in torch.cuda.memory_snapshot()
-            if tuple(segment["segment_pool_id"]) == tuple(self._pool)
+            if tuple(segment["segment_pool_id"]) in pools
         )
 
     def expect(self, weights: Mapping[Shape, float]) -> None:
@@ -197,25 +198,26 @@ class Graphs:
         return admitted([need, *others], self._budget)
 
     def _record(self, static: tuple[torch.Tensor, ...]) -> _Captured:
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        graph, pool = torch.cuda.CUDAGraph(), self._pool
         try:
-            outputs = self._forward(*static)
-        except BaseException:
-            with suppress(RuntimeError):  # the capture has failed already, and says so again
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                outputs = self._forward(*static)
+            finally:
                 graph.capture_end()
-            self._renew_generator()
+        except BaseException:
+            self._recover()
             raise
-        graph.capture_end()
         sides = tuple(self._side(slot, static, outputs) for slot in range(SLOTS))
-        return _Captured(graph, static, outputs, sides)
+        return _Captured(graph, tuple(pool), static, outputs, sides)
 
-    def _renew_generator(self) -> None:
-        """A failed capture leaves the device's random generator waiting for its end: a new one takes its place."""
-        index = self._stream.device.index
+    def _recover(self) -> None:
+        """A failed capture leaves its pool and the device's random generator waiting for an end that never comes: new
+        ones take their place."""
+        self._pool = torch.cuda.graph_pool_handle()
         fresh = torch.Generator(self._device)
         fresh.seed()
-        torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+        torch.cuda.default_generators[self._stream.device.index].graphsafe_set_state(fresh.graphsafe_get_state())
 
     def _side(self, slot: int, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> _Side:
         going, coming = layout(inputs), layout(outputs)
