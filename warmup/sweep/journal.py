@@ -130,11 +130,14 @@ def opened(path: Path) -> Iterator[Journal]:
     """The journal at ``path``, made where there is none. A last line that is not whole is cut off."""
     with _blamed(path):
         file = path.open("a+b")
-    with file:
+    try:
         journal = Journal(file, path)
         with _blamed(path):
             _read(file, journal.history)
         yield journal
+    finally:
+        with _blamed(path):  # what a full disk did not take is tried once more
+            file.close()
 
 
 def _read(file: BinaryIO, history: History) -> None:
