@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from serving.cli.output import console, errors, print_json, reported
 from warmup.bundle import ledger
@@ -193,7 +194,7 @@ def _reported() -> Iterator[None]:
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int | None], Callable[[int], object]]]:
     """A bar for bytes, given the total or None where that is not known yet."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     shown = errors.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True, disable=not shown) as progress:
 
@@ -251,14 +252,14 @@ def _summary(manifest: Manifest, facts: dict[str, Any]) -> Table:
     table = Table("", Column(overflow="fold"), show_header=False, box=None)
     for name in ("digest", "created", "shard"):
         if facts[name]:
-            table.add_row(name, facts[name])
-    table.add_row("made here", "yes" if facts["made_here"] else "no")
-    table.add_row("signed by", ", ".join(facts["signed_by"]) or "nobody")
+            _add(table, name, facts[name])
+    _add(table, "made here", "yes" if facts["made_here"] else "no")
+    _add(table, "signed by", ", ".join(facts["signed_by"]) or "nobody")
     for name, value in sorted(manifest.identity.items()):
-        table.add_row(name, value)
+        _add(table, name, value)
     for name, store in manifest.stores.items():
-        table.add_row(f"store {name}", f"{store.entries} entries, {store.bytes:,} bytes")
-    table.add_row("files", f"{facts['files']} with {facts['bytes']:,} bytes")
+        _add(table, f"store {name}", f"{store.entries} entries, {store.bytes:,} bytes")
+    _add(table, "files", f"{facts['files']} with {facts['bytes']:,} bytes")
     return table
 
 
@@ -269,15 +270,20 @@ def _shapes(manifest: Manifest) -> Table:
             times = (proof.cold_seconds, proof.first_seconds, proof.steady_seconds)
             state = "yes" if proof.proven else f"no: {proof.reason or 'new entries'}"
             cells = ("" if seconds is None else f"{seconds:.4g}" for seconds in times)
-            table.add_row(f"{name} {model.version}", proof.shape.text, f"{proof.weight:.3f}", state, *cells)
+            _add(table, f"{name} {model.version}", proof.shape.text, f"{proof.weight:.3f}", state, *cells)
     return table
 
 
 def _differences(found: tuple[Difference, ...]) -> Table:
     table = Table("what", *(Column(title, overflow="fold") for title in ("name", "left", "right")))
     for one in found:
-        table.add_row(one.what, one.name, one.left or "absent", one.right or "absent")
+        _add(table, one.what, one.name, one.left or "absent", one.right or "absent")
     return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    """Adds a row of text as it is: a bundle may say whatever it likes, also what Rich would take for markup."""
+    table.add_row(*map(Text, cells))
 
 
 def _merged(joined: Merged, as_json: bool) -> None:

@@ -82,6 +82,16 @@ def test_inspect_shows_what_is_in_it(make: Callable[..., Bundle]) -> None:
     assert facts["stores"] == {"onnxruntime": {"entries": 1, "bytes": 5}}
 
 
+def test_what_a_bundle_says_is_shown_as_it_is(make: Callable[..., Bundle]) -> None:
+    make(identity={"rocm": "[/opt/rocm/lib]", "torch": "[bold]2[/bold]"})
+    make("other", identity={"rocm": "[/]"})
+    shown = preheat("inspect", "made")
+    assert shown.exit_code == 0
+    for said_so in ("[/opt/rocm/lib]", "[bold]2[/bold]"):
+        assert said_so in shown.stdout
+        assert said_so in preheat("diff", "made", "other").stdout
+
+
 def test_verify_ends_with_1_where_a_byte_is_wrong_and_names_the_file(make: Callable[..., Bundle]) -> None:
     made = make()
     good = preheat("verify", "made", "--json")
