@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -65,6 +67,49 @@ def test_a_full_directory_is_replaced_whole(tmp_path: Path) -> None:
         place.commit(place.staging / "it")
     assert [p.name for p in target.iterdir()] == ["new"]
     assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+# Dies right after the first rename that it makes in Python, and where asked, on a file system that exchanges nothing.
+DIES = """
+import os, sys
+from pathlib import Path
+from warmup.bundle import place
+
+renames = Path.rename
+
+def rename(self, target):
+    renames(self, target)
+    os._exit(9)
+
+if sys.argv[2] == "steps":
+    place._exchange = lambda one, other: False
+with place.reserved(Path(sys.argv[1])) as reserved:
+    (reserved.staging / "it").mkdir()
+    (reserved.staging / "it" / "new").write_text("x")
+    Path.rename = rename
+    reserved.commit(reserved.staging / "it")
+"""
+
+
+@pytest.mark.parametrize(("way", "status", "found"), [("at once", 0, "new"), ("steps", 9, "old")])
+def test_a_kill_while_a_directory_is_replaced_loses_neither(tmp_path: Path, way: str, status: int, found: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("x")
+    assert subprocess.run([sys.executable, "-c", DIES, target, way], check=False).returncode == status
+    with reserved(target):
+        assert [p.name for p in target.iterdir()] == [found]
+    assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_rename_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("x")
+    monkeypatch.setattr("warmup.bundle.place._exchange", lambda one, other: False)
+    with pytest.raises(FileNotFoundError), reserved(target) as place:
+        place._replace(place.staging / "missing")
+    assert [p.name for p in target.iterdir()] == ["old"]
 
 
 def test_a_mount_point_is_no_target() -> None:
