@@ -10,6 +10,7 @@ import typer
 from rich.progress import Progress
 
 from serving.bench import BenchError, BenchResult, ResultError, compare, read_result, run
+from serving.bench.gate import broken
 from serving.bench.traffic import TrafficError, read_shapes
 from serving.cli.output import console, errors, fail, print_json, reported
 
@@ -37,13 +38,20 @@ def bench(
     seed: Annotated[int, typer.Option(help="Same seed, same requests in the same order.")] = 0,
     timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds that an answer may take.")] = 120.0,
     label: Annotated[str, typer.Option(help="The run's name in tables and plots, as in cold or warm.")] = "",
+    max_p99: Annotated[
+        float | None, typer.Option(min=1e-6, help="A gate: seconds that the P99 of the first requests may be.")
+    ] = None,
+    min_hit_rate: Annotated[
+        float | None, typer.Option(min=0, max=1, help="A gate: the share of requests that must meet a warm shape.")
+    ] = None,
     against: Annotated[list[Path] | None, typer.Option(help="Earlier results, to stand beside this one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the result, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Send mixed shapes to a server and show P50 to P99.9 of the first requests and of the rest, and the hit rate.
 
-    Exit status 1 where a request was not answered with 200. Without URL, only the results of --against are shown.
+    Exit status 1 where a request was not answered with 200, or a gate does not hold. Without URL, only the results of
+    --against are shown.
     """
     with reported(ResultError):
         results = [read_result(path) for path in against or ()]
@@ -78,7 +86,11 @@ def bench(
     else:
         console.print(compare(results))
         console.print(str(results[-1].machine), style="dim")
-    if url is not None and results[-1].errors:
+    if url is None:
+        return
+    for problem in (found := broken(results[-1], max_p99, min_hit_rate)):
+        errors.print(f"preheat: {problem}", markup=False, soft_wrap=True)
+    if found or results[-1].errors:
         raise typer.Exit(1)
 
 

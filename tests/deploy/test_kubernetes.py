@@ -30,7 +30,7 @@ CUSTOM = {
     "serving.kserve.io/v1alpha1": ("ClusterServingRuntime",),
     "serving.kserve.io/v1beta1": ("InferenceService",),
 }
-OCI = "resources: [../kubernetes/base]\ncomponents: [../kubernetes/components/oci-bundle]\n"
+WITH = "resources: [../kubernetes/base]\ncomponents: [../kubernetes/components/{}]\n"
 
 
 def render(folder: Path) -> list[dict[str, Any]]:
@@ -43,12 +43,13 @@ def render(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Every overlay, and the base with its bundle from an image."""
+    """Every overlay, and the base with each of the components that no overlay has."""
     deploy = tmp_path_factory.mktemp("deploy")
     shutil.copytree(REPOSITORY / "deploy", deploy, dirs_exist_ok=True)
-    (deploy / "oci").mkdir()
-    (deploy / "oci/kustomization.yaml").write_text(OCI)
-    folders = [*sorted((deploy / "kubernetes/overlays").iterdir()), deploy / "oci"]
+    for component in ("oci-bundle", "rollout-gate"):
+        (deploy / component).mkdir()
+        (deploy / component / "kustomization.yaml").write_text(WITH.format(component))
+    folders = [*sorted((deploy / "kubernetes/overlays").iterdir()), deploy / "oci-bundle", deploy / "rollout-gate"]
     return {folder.name: render(folder) for folder in folders}
 
 
@@ -145,10 +146,10 @@ def test_gpu_pods_ask_for_the_same_kind_of_gpu(rendered: dict[str, list[dict[str
 
 
 def test_a_bundle_from_an_image_needs_no_volume_claim(rendered: dict[str, list[dict[str, Any]]]) -> None:
-    (pod,) = [pod for _, pod in pods(rendered["oci"])]
+    (pod,) = [pod for _, pod in pods(rendered["oci-bundle"])]
     (bundles,) = [volume for volume in pod["volumes"] if volume["name"] == "bundles"]
     assert set(bundles) == {"name", "image"}
-    assert "PersistentVolumeClaim" not in {one["kind"] for one in rendered["oci"]}
+    assert "PersistentVolumeClaim" not in {one["kind"] for one in rendered["oci-bundle"]}
 
 
 def test_commands_and_options_exist_and_probes_ask_what_the_server_answers(
@@ -291,5 +292,9 @@ def test_job_init_container_and_server_run_as_they_are_written(
     running = ServerProcess(arguments, cluster.environment(server, "server"))
     try:
         running.wait_ready(120)
+        (gate,) = named(rendered["rollout-gate"], "Job", "preheat-gate")["spec"]["template"]["spec"]["containers"]
+        here = {"http://preheat": running.url, "--model=digits": "--model=echo", "--max-p99=1": "--max-p99=60"}
+        done = cluster.run({**gate, "args": [here.get(word, word) for word in gate["args"]]}, "gate")
+        assert done.returncode == 0, done.stdout + done.stderr
     finally:
         assert running.stop() == 0

@@ -46,6 +46,20 @@ def test_failed_requests_end_with_one(stub: Callable) -> None:
     assert answer.exit_code == 1 and "3 x 503" in answer.output
 
 
+def test_gates_hold_or_end_with_one(stub: Callable) -> None:
+    base = [stub().url, "--model", "m", "--requests", "20"]
+    assert runner.invoke(app, [*base, "--max-p99", "60", "--min-hit-rate", "0.9"]).exit_code == 0
+    slow = runner.invoke(app, [*base, "--max-p99", "0.000001"])
+    assert slow.exit_code == 1 and "P99 of the first 300 requests is" in slow.output
+    cold = runner.invoke(app, [stub().url, *base[1:], "--min-hit-rate", "0.91"])
+    assert cold.exit_code == 1 and "the hit rate is 90.0000%, at least 91.0000% is wanted" in cold.output
+
+
+def test_a_gate_on_what_is_not_measured_does_not_hold(stub: Callable) -> None:
+    answer = runner.invoke(app, [stub(metrics=False).url, "--model", "m", "--requests", "5", "--min-hit-rate", "0.5"])
+    assert answer.exit_code == 1 and "does not count hits" in answer.output
+
+
 def test_what_cannot_run_ends_with_two(tmp_path: Path) -> None:
     for arguments, message in (
         ([], "a URL to measure is needed"),
