@@ -104,6 +104,11 @@ class Shape:
         """The canonical text form."""
         return ",".join(map(str, self.tensors))
 
+    @cached_property
+    def dims(self) -> tuple[tuple[int, ...], ...]:
+        """The dims of every input, in order."""
+        return tuple(tensor.dims for tensor in self.tensors)
+
     @classmethod
     def parse(cls, text: str) -> Shape:
         """Reads the canonical text form; raises ShapeError naming the part that is not of it."""

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from handlers.engines.engine import Engine, example, open_engine
-from handlers.errors import UnplannedShape
+from handlers.errors import ModelError, UnplannedShape
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
 from serving.lanes.cold import ColdLane
-from serving.lanes.job import Job, QueueFull
+from serving.lanes.job import Job, LaneClosed, QueueFull
 from serving.lanes.lane import Lane
 from serving.lanes.outstanding import Outstanding
 from serving.lanes.thread import EngineThread
-from serving.lanes.warmset import Outcome, WarmSet
+from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.metrics.metrics import Metrics
 from serving.metrics.recorder import Recorder
 from warmup.plan import Plan
@@ -33,6 +33,9 @@ log = logging.getLogger("preheat.model")
 
 
 Switches = Mapping[str, "bool | int | str"]  # framework attributes of the serving phase, see warmup.stores.store
+
+
+_COLD_SHAPES = 4096  # distinct shapes met cold that are remembered; clients choose them, so there must be a bound
 
 
 class State(str, Enum):
@@ -58,6 +61,7 @@ class Served:
     plan: Plan
     proof: Proof | None
     engine_options: Mapping[str, str]
+    digest: str = ""  # "sha256:..." of the files that were proven, empty where nothing was
 
 
 class ServedModel:
@@ -84,7 +88,7 @@ class ServedModel:
             self.spec, handler, self.warm, self._open, self._deliver, lambda shape, rows, s: self.recorder.batch(rows)
         )
         self._cold: ColdLane | None = None
-        self._cold_shapes: dict[tuple[tuple[int, ...], ...], int] = {}
+        self._cold_shapes: dict[Dims, int] = {}
 
     @property
     def name(self) -> str:
@@ -117,15 +121,38 @@ class ServedModel:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
         try:
             await asyncio.to_thread(self.handler.initialize, self.spec, self._folder)
-            await asyncio.wrap_future(self._lane.start())
+            loaded = self._lane.start()
+            self._lane.ended.add_done_callback(self._lane_ended)
+            await asyncio.wrap_future(loaded)
             self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
+            self._check_outputs()
             self.state = State.WARMING
             await asyncio.to_thread(_settle_objects)
             await self._replay()
         except Exception as error:  # whatever a framework raises, the server lives on and says why
             if self.state is not State.STOPPING:
-                self.state, self.error = State.FAILED, str(error) or type(error).__name__
+                self._fail(str(error) or type(error).__name__)
                 log.exception("model %s failed to start", self.name)
+
+    def _lane_ended(self, ended: Future[None]) -> None:
+        """Called on the lane's thread: a lane that dies takes its model with it, and everybody is to know."""
+        error = ended.exception()
+        if error is not None:
+            self._loop.call_soon_threadsafe(self._fail, f"the lane has died: {error}")
+
+    def _fail(self, why: str) -> None:
+        if self.state is not State.STOPPING:
+            self.state, self.error = State.FAILED, why
+
+    def _check_outputs(self) -> None:
+        """Raises ModelError where requests would be joined whose outputs could not be told apart again."""
+        largest = max((planned.shape.dims[0][0] for planned in self.plan), default=1) if self.spec.batched else 1
+        for output in self.outputs:
+            if largest > 1 and (not output.dims or isinstance(output.dims[0], int)):
+                raise ModelError(
+                    f"output {output.name!r} has dims {list(output.dims)}: the plan joins requests along the first "
+                    "axis, so every output needs it too; plan batch 1 only, or give the output that axis"
+                )
 
     async def _replay(self) -> None:
         proven = await self._in_order(self.proof.proven()) if self.proof else []
@@ -136,7 +163,13 @@ class ServedModel:
         started = time.perf_counter()
         for shape in proven:
             remaining.set(expected)
-            await self._admit(shape)
+            try:
+                await self._admit(shape)
+            except LaneClosed:
+                raise
+            except Exception as error:  # one shape less; whether that is enough is for the coverage to say
+                self.notes[shape.shape] = f"could not be replayed: {error}"
+                log.exception("model %s: %s could not be replayed", self.name, shape.shape)
             expected -= shape.first_seconds or 0.0
             seconds.set(time.perf_counter() - started)
             self._count_shapes()
@@ -144,8 +177,7 @@ class ServedModel:
         remaining.set(0)
         self._ready_if_covered()
         if self.state is State.WARMING:
-            self.state = State.FAILED
-            self.error = f"the proof covers {self.coverage:.3f} of the traffic, ready_coverage is {self._wanted():.3f}"
+            self._fail(f"{self.coverage:.3f} of the traffic is warm, ready_coverage is {self._wanted():.3f}")
             log.error("model %s: %s", self.name, self.error)
 
     async def _in_order(self, proven: tuple[ShapeProof, ...]) -> list[ShapeProof]:
@@ -202,13 +234,15 @@ class ServedModel:
         route = self.warm.find(dims)
         if not self.ready:
             raise NotReady(f"model {self.name!r} is {self.state.value}" + (f": {self.error}" if self.error else ""))
+        self.recorder.lookup(route.outcome)
         lane: EngineThread = self._lane
         if route.tails is None:
+            self._met_cold(dims)
             if self.proof is not None and self.spec.cold != "run":
                 self.recorder.rejected("shape")
                 asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
                 raise UnplannedShape(asked.text, self.warm.nearest(dims))
-            lane = await self._cold_lane()
+            lane = self._cold_lane()
         job = Job(inputs, dims, route.tails or dims, route.rows, route.outcome)
         job.answer = self._loop.create_future()
         try:
@@ -225,26 +259,22 @@ class ServedModel:
         finally:
             lane.release()
             self._outstanding.remove(job)
-        if route.outcome is Outcome.COLD:
-            self._met_cold(dims, job)
+        if route.tails is None and self._cold_shapes.get(dims) == 1:
+            self.recorder.cold("first_call", job.executed - job.started)
         return outputs, job
 
     def label(self, job: Job) -> str:
         """The planned shape that a request counts as, or ``cold``."""
         if job.outcome is Outcome.COLD:
             return "cold"
-        batches = self.warm.group(job.tails).batches
-        return self.warm.shape(job.tails, next(batch for batch in batches if batch >= job.rows)).text
+        return self.warm.label(job.tails, job.rows)
 
-    def _met_cold(self, dims: tuple[tuple[int, ...], ...], job: Job) -> None:
-        if dims not in self._cold_shapes and len(self._cold_shapes) < 4096:
-            self._cold_shapes[dims] = 0
-            self.recorder.cold("first_call", job.executed - job.started)
-        if dims in self._cold_shapes:
-            self._cold_shapes[dims] += 1
+    def _met_cold(self, dims: Dims) -> None:
+        if dims in self._cold_shapes or len(self._cold_shapes) < _COLD_SHAPES:
+            self._cold_shapes[dims] = self._cold_shapes.get(dims, 0) + 1
 
     def met_cold(self) -> dict[str, int]:
-        """The shapes outside the warm set that were asked for and run, with how often."""
+        """The shapes outside the warm set that were asked for, run or refused, with how often."""
         return {
             ",".join(
                 f"{tensor.name}={'x'.join(map(str, sizes))}:{tensor.dtype}"
@@ -255,17 +285,25 @@ class ServedModel:
 
     async def warm_now(self, shape: Shape) -> None:
         """Warms a shape while traffic goes on: first on the cold lane, which pays, then on the warm one."""
-        cold = await self._cold_lane()
-        await asyncio.wrap_future(cold.call(lambda engine: engine.warm(shape)))
+        await asyncio.wrap_future(self._cold_lane().call(lambda engine: engine.warm(shape)))
         await self._admit(ShapeProof(shape, self.plan.weight(shape), proven=False))
         self._count_shapes()
 
-    async def _cold_lane(self) -> ColdLane:
+    def _cold_lane(self) -> ColdLane:
+        """The cold lane, which loads an engine of its own when it is first needed; jobs may be given to it at once."""
         if self._cold is None:
             self._cold = ColdLane(self.spec, self._open, self._deliver)
-            self._cold_loaded = asyncio.ensure_future(asyncio.wrap_future(self._cold.start()))
-        await asyncio.shield(self._cold_loaded)
+            self._cold.start().add_done_callback(self._cold_loaded)
         return self._cold
+
+    def _cold_loaded(self, loaded: Future[None]) -> None:
+        """Called on the cold lane's thread: one that could not load must not stand in the way of a second try."""
+        if loaded.exception() is not None:
+            log.error("model %s: the cold lane could not load: %s", self.name, loaded.exception())
+            self._loop.call_soon_threadsafe(self._forget_cold_lane)
+
+    def _forget_cold_lane(self) -> None:
+        self._cold = None
 
     def _open(self) -> Engine:
         framework.apply(self._switches)
@@ -288,17 +326,20 @@ class ServedModel:
         self.recorder.flush()
         self._metrics.queue_depth.labels(self.name).set(self.depth)
 
-    async def stop(self) -> None:
-        """Answers what waits, then ends the lanes' threads."""
+    async def stop(self, patience: float | None = None) -> None:
+        """Answers what waits, then ends the lanes' threads; gives up on one that runs after ``patience`` seconds."""
         self.state = State.STOPPING
         gc.unfreeze()
         for lane in (self._lane, self._cold):
             if lane is not None:
                 lane.close()
-                await asyncio.to_thread(lane.join)
+                if not await asyncio.to_thread(lane.join, patience):
+                    log.error(
+                        "model %s: a lane is still in execution after %s s and is left behind", self.name, patience
+                    )
         self._outstanding.close()
-        with contextlib.suppress(LookupError):
-            self._metrics.queue_depth.remove(self.name)
+        self.recorder.flush()
+        self._metrics.forget(self.name)
 
 
 def _settle_objects() -> None:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handlers.loading import Model
+from handlers.errors import ModelError
+from handlers.handler import Handler
+from handlers.loading import Model, load_handler
 from handlers.sources import model_digest
 from serving.model import Served
 from serving.repository import BundleFacts
@@ -73,6 +75,7 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
     served = []
     for model in models:
         bundled = bundle.manifest.models[model.spec.name] if bundle is not None else None
+        check_handler(model, load_handler(model.spec, model.folder))
         served.append(
             Served(
                 spec=model.spec,
@@ -80,9 +83,19 @@ def prepare(models: Iterable[Model], bundle: Bundle | None, scratch: Path) -> Pr
                 plan=bundled.plan if bundled else expand(model.spec, model.folder),
                 proof=bundled.proof if bundled else None,
                 engine_options=settings.engine,
+                digest=bundled.digest if bundled else "",
             )
         )
     return Prepared(tuple(served), stores, scratch, settings, facts)
+
+
+def check_handler(model: Model, handler: Handler) -> None:
+    """Raises ModelError where padding is wanted and the handler cannot cut outputs."""
+    if model.spec.shapes.pad and model.spec.cold == "pad" and type(handler).crop is Handler.crop:
+        raise ModelError(
+            f"{model.folder}: cold: pad needs a handler that says how outputs are cut; "
+            f"{model.spec.handler!r} has no crop"
+        )
 
 
 def check_stores(stores: Iterable[Store], root: Path) -> None:

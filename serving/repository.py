@@ -83,9 +83,9 @@ class Repository:
         await model.stop()
         model.recorder.flush()
 
-    async def stop(self) -> None:
-        """Stops all models; the requests on their way are answered."""
-        await asyncio.gather(*(model.stop() for model in self._models.values()))
+    async def stop(self, patience: float | None = None) -> None:
+        """Stops all models; the requests on their way are answered, unless that takes over ``patience`` seconds."""
+        await asyncio.gather(*(model.stop(patience) for model in self._models.values()))
         self.flush_metrics()
 
     def flush_metrics(self) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from handlers.errors import ModelError
 from handlers.loading import load_handler
+from handlers.sources import model_digest
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
 from serving.listener import HttpServer
@@ -53,9 +55,8 @@ class Server:
         """Begins the orderly end."""
         self._stop.set()
 
-    async def run(self, started: Callable[[int, int | None], None]) -> int:
-        """Serves; calls ``started`` with the ports as soon as they answer. Returns 0, or 1 if a model failed to start
-        and nothing is left to serve."""
+    async def run(self, started: Callable[[int, int | None], None]) -> None:
+        """Serves until it is told to stop; calls ``started`` with the ports as soon as they answer."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -69,7 +70,7 @@ class Server:
         servers = [server]
         if self._admin_bound is not None:
             opener = {served.spec.name: served for served in self._prepared.served}
-            admin = AdminApplication(repository, lambda name: self._open(opener[name], metrics), self._token)
+            admin = AdminApplication(repository, lambda name: self._reopen(opener[name], metrics), self._token)
             servers.append(HttpServer(admin, self._admin_bound))
         for one in servers:
             await one.start()
@@ -88,28 +89,41 @@ class Server:
             await asyncio.wait_for(application.idle(), self._drain.patience)
         for task in background:
             task.cancel()
-        await repository.stop()
+        await repository.stop(self._drain.patience)
         for one in servers:
             await one.close()
         executor.shutdown(wait=False, cancel_futures=True)
-        return 0
+
+    def _reopen(self, served: Served, metrics: Metrics) -> ServedModel:
+        """Raises ModelError where the model's files are no longer those that were proven."""
+        if served.digest and served.digest != f"sha256:{model_digest(served.spec, served.folder)}":
+            raise ModelError(f"the files of {served.spec.name!r} have changed since they were proven: warm them again")
+        return self._open(served, metrics)
 
     def _open(self, served: Served, metrics: Metrics) -> ServedModel:
         return ServedModel(served, load_handler(served.spec, served.folder), metrics, self._prepared.settings.framework)
 
     async def _flush(self, repository: Repository) -> None:
         while True:
-            repository.flush_metrics()
+            try:
+                repository.flush_metrics()
+            except Exception:  # one fault must not end all counting
+                log.exception("metrics could not be counted")
             await asyncio.sleep(_FLUSH_SECONDS)
 
     async def _watch(self, repository: Repository, metrics: Metrics, starts: list[asyncio.Task[None]]) -> None:
         """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
         await asyncio.wait(starts)
-        watch = StoreWatch(self._prepared.stores, self._prepared.root)
+        watch = await asyncio.to_thread(StoreWatch, self._prepared.stores, self._prepared.root)
         for store in self._prepared.stores:
             metrics.store_new_entries.labels(store.name)
         while True:
-            for store, look in (await asyncio.to_thread(watch.look)).items():
+            try:
+                looks = await asyncio.to_thread(watch.look)
+            except Exception:  # a library may be rewriting its files at this moment: the next look will do
+                log.exception("the stores could not be looked at")
+                looks = {}
+            for store, look in looks.items():
                 metrics.store_entries.labels(store).set(look.total)
                 metrics.store_new_entries.labels(store).inc(len(look.new))
                 for key in look.new:

@@ -8,6 +8,7 @@ process that dies is replaced.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import shutil
@@ -19,11 +20,15 @@ from dataclasses import dataclass
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from warmup import accelerators
+
 log = logging.getLogger("preheat.workers")
 
 _FIRST_PAUSE = 1.0  # seconds before a dead process is replaced; doubled each time it dies again soon
 _LONGEST_PAUSE = 30.0
 _SOON = 30.0
+_KILL_AFTER = 120.0  # more than a worker takes that drains as it was told to
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,21 @@ class Worker:
     environment: Mapping[str, str]
 
 
-def pinned(devices: Sequence[str]) -> tuple[Worker, ...]:
-    """A worker per accelerator, each seeing that one alone. Frameworks read the variables when they are imported."""
-    return tuple(
-        Worker(index, {"HIP_VISIBLE_DEVICES": device, "CUDA_VISIBLE_DEVICES": device, "PREHEAT_DEVICE": device})
-        for index, device in enumerate(devices)
-    )
+def pinned(devices: Sequence[str], each: int = 1) -> tuple[Worker, ...]:
+    """``each`` workers per accelerator, each seeing that one alone. Frameworks read the variables when imported."""
+    listed = [device for device in devices for _ in range(each)]
+    return tuple(Worker(index, accelerators.pinned(device)) for index, device in enumerate(listed))
 
 
 def plain(count: int) -> tuple[Worker, ...]:
     """Workers that share what there is."""
     return tuple(Worker(index, {}) for index in range(count))
+
+
+def end_with_parent() -> None:
+    """Has the kernel ask this process to end when its parent is gone, however it went (Linux, prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Supervisor:
@@ -62,7 +71,10 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         try:
-            statuses = await asyncio.gather(*(self._keep(worker) for worker in self._workers))
+            keepers = [asyncio.ensure_future(self._keep(worker)) for worker in self._workers]
+            await asyncio.wait(keepers, return_when=asyncio.FIRST_EXCEPTION)
+            self._stop.set()  # where one could not be kept, the others end too
+            statuses = await asyncio.gather(*keepers)
         finally:
             shutil.rmtree(self._metrics, ignore_errors=True)
         return max(statuses)
@@ -82,7 +94,11 @@ class Supervisor:
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if not ended.done():
                     process.terminate()
-                    await ended
+                    await asyncio.wait({ended}, timeout=_KILL_AFTER)
+                    if not ended.done():
+                        log.error("worker %d does not end and is killed", worker.index)
+                        process.kill()
+                        await ended
                 mark_process_dead(process.pid, self._metrics)
                 if self._stop.is_set():
                     return 0

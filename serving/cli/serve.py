@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -20,7 +21,9 @@ from handlers.loading import find_models
 from serving.cli.output import fail, reported
 from serving.listener import CannotListen, reserve
 from serving.places import UnsafeDirectory, bundle_cache, default_bundle, default_models, runtime_directory
-from serving.workers import Supervisor, plain
+from serving.scratch import scratch
+from serving.workers import Supervisor, Worker, end_with_parent, pinned, plain
+from warmup.accelerators import NoSuchAccelerator, accelerators, chosen
 from warmup.bundle.files import BundleError
 from warmup.bundle.pull import pull_into_cache
 from warmup.bundle.trust import Trust, configured_keys
@@ -28,6 +31,8 @@ from warmup.bundle.trust import Trust, configured_keys
 app = typer.Typer(add_completion=False)
 
 log = logging.getLogger("preheat")
+
+T = TypeVar("T")
 
 
 @app.command()
@@ -51,76 +56,85 @@ def serve(
     drain_linger: Annotated[float, typer.Option(min=0, help="Seconds of service after readiness went off.")] = 0.0,
     drain_patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for requests on their way.")] = 30.0,
     processes: Annotated[int, typer.Option(min=1, help="Server processes that share the port.")] = 1,
+    devices: Annotated[
+        str,
+        typer.Option(help="Accelerators: all, or numbers such as 0,1; --processes for each, pinned to it."),
+    ] = "",
     shared_port: Annotated[bool, typer.Option("--shared-port", hidden=True)] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")] = "info",
 ) -> None:
     """Serve models so that no request pays for tuning."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if unproven and bundle:
         fail("--unproven and --bundle exclude each other")
-    with reported(ModelError, BundleError, CannotListen):
+    if (processes > 1 or devices) and admin_port > 0:
+        fail("--admin-port is the port of one process; with --processes or --devices every process takes a free one")
+    if shared_port:
+        end_with_parent()
+    with reported(ModelError, BundleError, CannotListen, NoSuchAccelerator):
         found = find_models(model_store, models or ())
         bound = reserve(host, port, shared_port)
+        if devices:
+            workers = pinned(chosen(devices, accelerators()), processes)
+            raise typer.Exit(_run(_supervise(workers, bound)))
         if processes > 1:
-            raise typer.Exit(_run(lambda: _supervise(processes, bound)))
+            raise typer.Exit(_run(_supervise(plain(processes), bound)))
         admin = reserve(admin_host, admin_port) if admin_port >= 0 else None
         pulled = None
         if not unproven:
             vouched = Trust(digest=digest, keys=configured_keys(key or ()), anything=trust)
             pulled = pull_into_cache(bundle or str(default_bundle()), bundle_cache(), vouched)
             log.info("bundle %s: %s", pulled.digest, pulled.trusted)
-    scratch = Path(tempfile.mkdtemp(prefix="preheat-"))
-    try:
+    with reported(UnsafeDirectory), scratch() as place, _token(admin_token_file) as (token, token_file):
         from serving.prepare import BundleMismatch, DamagedStore, prepare
 
         with reported(ModelError, BundleError, BundleMismatch, DamagedStore, status=1):
-            prepared = prepare(found, pulled, scratch)
-        with reported(UnsafeDirectory):
-            token, where = _token(admin_token_file, bound.getsockname()[1])
+            prepared = prepare(found, pulled, place)
 
         from serving.server import Drain, Server
 
         def started(port: int, admin_port: int | None) -> None:
             if admin_port is not None:
-                typer.echo(f"state changes on http://{admin_host}:{admin_port}, token in {where}", err=True)
+                typer.echo(f"state changes on http://{admin_host}:{admin_port}, token in {token_file}", err=True)
             typer.echo(f"serving on http://{host}:{port}", err=True)
 
-        async def main() -> int:
-            return await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience)).run(started)
+        async def serve_until_told() -> None:
+            await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience)).run(started)
 
-        raise typer.Exit(_run(main))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _run(serve_until_told())
 
 
-async def _supervise(processes: int, bound: socket.socket) -> int:
+async def _supervise(workers: Sequence[Worker], bound: socket.socket) -> int:
     """Starts this very command in several processes, on the port that is held here."""
-    arguments = [*sys.argv[2:], "--processes", "1", "--shared-port", "--port", str(bound.getsockname()[1])]
-    return await Supervisor(plain(processes), arguments).run()
+    alone = ["--processes", "1", "--devices", "", "--shared-port"]
+    return await Supervisor(workers, [*sys.argv[2:], *alone, "--port", str(bound.getsockname()[1])]).run()
 
 
-def _run(main) -> int:  # type: ignore[no-untyped-def]
+def _run(main: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop
     except ImportError:  # not made for Windows
-        return asyncio.run(main())
-    return uvloop.run(main())
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
-def _token(given: Path | None, port: int) -> tuple[str, Path]:
-    """The admin token and the file that holds it, readable by this user only."""
+@contextmanager
+def _token(given: Path | None) -> Iterator[tuple[str, Path]]:
+    """The admin token and the file that holds it, readable by this user only; one made here goes with the process."""
     if given is not None:
         try:
             token = given.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            fail(f"{given}: {error.strerror}")
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{given}: {error}")
         if not token:
             fail(f"{given}: empty; expected a token")
-        return token, given
-    where = runtime_directory() / f"admin-{port}.token"
+        yield token, given
+        return
     token = secrets.token_urlsafe(32)
-    where.unlink(missing_ok=True)
-    descriptor = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(token)
-    return token, where
+    descriptor, name = tempfile.mkstemp(prefix=f"admin-{os.getpid()}-", suffix=".token", dir=runtime_directory())
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(token)
+        yield token, Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)

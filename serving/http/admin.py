@@ -5,6 +5,7 @@ The repository calls are those of the Open Inference Protocol's model repository
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class AdminApplication:
         self._repository = repository
         self._open_model = open_model
         self._token = token.encode()
+        self._changing = asyncio.Lock()  # one change of the set of models at a time
         self._pages = Starlette(
             routes=[
                 Route("/v2/repository/index", self._index, methods=["POST"]),
@@ -65,13 +67,15 @@ class AdminApplication:
             return _json({"error": f"no model {name!r} among those that this server was started with"}, 404)
         except ModelError as error:
             return _json({"error": str(error)}, 400)
-        if any(served.name == name for served in self._repository.models()):
-            await self._repository.remove(name)
-        await self._repository.add(model)
+        async with self._changing:
+            if any(served.name == name for served in self._repository.models()):
+                await self._repository.remove(name)
+            await self._repository.add(model)
         return _json({"name": name, "state": model.state.value, "reason": model.error}, 200 if model.ready else 503)
 
     async def _unload(self, request: Request) -> Response:
-        await self._repository.remove(request.path_params["model"])
+        async with self._changing:
+            await self._repository.remove(request.path_params["model"])
         return _json({"name": request.path_params["model"], "state": "unloaded"})
 
     async def _warm(self, request: Request) -> Response:
@@ -89,7 +93,7 @@ class AdminApplication:
         return _json({"name": model.name, "shape": shape.text, "warm": shape in model.warm})
 
 
-def _expected(request: Request, error: Exception) -> Response:
+async def _expected(request: Request, error: Exception) -> Response:
     answer = failure(error, "oip")
     return Response(answer.body, answer.status, dict(answer.headers))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
@@ -14,8 +13,6 @@ from serving.http.inference import Endpoint
 from serving.http.routes import application
 from serving.model import ServedModel
 from serving.repository import Repository
-
-log = logging.getLogger("preheat.http")
 
 _ENDING = [*JSON, ("retry-after", "1"), ("connection", "close")]
 

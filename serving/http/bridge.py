@@ -5,11 +5,14 @@ RSGI and ASGI are described in Granian's docs/spec/RSGI.md and in the ASGI HTTP 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from serving.http.answers import BodyTooLarge, EncodingRefused, failure
 from serving.http.body import read
 from serving.lanes.job import ClientGone
+
+log = logging.getLogger("preheat.http")
 
 MAX_BODY = 1 << 20  # bytes; nothing that goes this way has a large body
 
@@ -60,5 +63,8 @@ async def forward(application: Any, scope: Any, protocol: Any) -> None:
         elif message["type"] == "http.response.body":
             parts.append(message.get("body", b""))
 
-    await application(asgi_scope, receive, send)
+    try:
+        await application(asgi_scope, receive, send)
+    except Exception:  # Starlette has sent its 500 and raises again, so that somebody writes it down
+        log.exception("%s %s failed", scope.method, scope.path)
     protocol.response_bytes(status, headers, b"".join(parts))

@@ -11,12 +11,16 @@ from typing import Any
 
 import orjson
 
+from handlers.handler import Tensors
+from handlers.shapes import Shape
+from handlers.spec import ModelSpec
 from serving.http import body as request_body
 from serving.http import multipart, oip
 from serving.http.answers import CLIENT_GONE, EXPECTED, JSON, Answer, failure
-from serving.lanes.job import ExecutionFailed, Job
+from serving.lanes.job import ExecutionFailed, Job, QueueFull
 from serving.metrics.recorder import Sample
 from serving.model import ServedModel
+from warmup.plan import mismatch
 
 log = logging.getLogger("preheat.http")
 
@@ -31,6 +35,7 @@ class Endpoint:
         self._executor = executor
         self._dtypes: dict[str, str] = {}
         self._outputs: tuple[Any, ...] = ()
+        self._preparing = 0
 
     async def infer(self, scope: Any, protocol: Any) -> None:
         """``POST /v2/models/{model}[/versions/{version}]/infer``."""
@@ -81,11 +86,18 @@ class Endpoint:
     async def _predict(self, scope: Any, payload: bytes, gone: Watch, started: float) -> tuple[Answer, Job, Any]:
         loop = asyncio.get_running_loop()
         handler = self.model.handler
+        if self._preparing >= self.model.spec.batching.queue:
+            self.model.recorder.rejected("queue_full")
+            raise QueueFull(f"{self._preparing} requests for {self.model.name!r} wait for their preprocessing")
         request = multipart.payload(payload, scope.headers.get("content-type") or "application/octet-stream")
         decoded = time.perf_counter()
-        prepared = await loop.run_in_executor(self._executor, handler.preprocess, request)
+        self._preparing += 1
+        try:
+            prepared = await loop.run_in_executor(self._executor, handler.preprocess, request)
+        finally:
+            self._preparing -= 1
         ready = time.perf_counter()
-        outputs, job = await self.model.infer(prepared.inputs, gone)
+        outputs, job = await self.model.infer(_as_declared(self.model.spec, prepared.inputs), gone)
         settled = time.perf_counter()
         result = await loop.run_in_executor(self._executor, handler.postprocess, outputs, prepared.context)
         processed = time.perf_counter()
@@ -103,6 +115,23 @@ class Endpoint:
             useful = sum(array.size for array in job.inputs.values())
             sample = Sample(protocol, code, seconds, job.outcome, self.model.label(job), stages, useful, job.padding)
         self.model.recorder.add(sample)
+
+
+class HandlerFault(Exception):
+    """A handler made tensors that its model does not take; the client is not to blame (HTTP 500)."""
+
+
+def _as_declared(spec: ModelSpec, inputs: Tensors) -> Tensors:
+    """A handler's tensors in the model's order; raises HandlerFault on what the model does not take."""
+    missing = {tensor.name for tensor in spec.inputs} ^ inputs.keys()
+    if missing:
+        raise HandlerFault(f"the handler of {spec.name!r} and its model disagree on {', '.join(sorted(missing))}")
+    ordered = {tensor.name: inputs[tensor.name] for tensor in spec.inputs}
+    dtypes = {tensor.name: tensor.dtype for tensor in spec.inputs if tensor.dtype == "bf16"}
+    problem = mismatch(spec, Shape.of(ordered, dtypes))
+    if problem:
+        raise HandlerFault(f"the handler of {spec.name!r}: {problem}")
+    return ordered
 
 
 def _stages(job: Job, decode: float, preprocess: float, postprocess: float, encode: float) -> tuple[float, ...]:

@@ -26,21 +26,21 @@ PLATFORMS = {"torch": "pytorch", "onnx": "onnxruntime_onnx", "python": "python"}
 def application(repository: Repository) -> Starlette:
     """The pages of a repository."""
 
-    def server(request: Request) -> Response:
+    async def server(request: Request) -> Response:
         return _json(
             {"name": "preheat", "version": package_version("preheat"), "extensions": ["binary_tensor_data", "shapes"]}
         )
 
-    def live(request: Request) -> Response:
+    async def live(request: Request) -> Response:
         return _json({"live": True})
 
-    def ready(request: Request) -> Response:
+    async def ready(request: Request) -> Response:
         return _json(repository.why_not_ready(), 200 if repository.ready else 503)
 
-    def ping(request: Request) -> Response:
+    async def ping(request: Request) -> Response:
         return _json({"status": "Healthy" if repository.ready else "Unhealthy"}, 200 if repository.ready else 503)
 
-    def metadata(request: Request) -> Response:
+    async def metadata(request: Request) -> Response:
         model = _model(repository, request)
         return _json(
             {
@@ -52,41 +52,41 @@ def application(repository: Repository) -> Starlette:
             }
         )
 
-    def model_ready(request: Request) -> Response:
+    async def model_ready(request: Request) -> Response:
         model = _model(repository, request)
         up = model.ready and not repository.draining
         return _json({"name": model.name, "ready": up, "state": model.state.value}, 200 if up else 503)
 
-    def shapes(request: Request) -> Response:
+    async def shapes(request: Request) -> Response:
         return _json(shape_board(_model(repository, request)))
 
-    def list_models(request: Request) -> Response:
+    async def list_models(request: Request) -> Response:
         return _json({"models": [{"modelName": model.name, "modelUrl": model.name} for model in repository.models()]})
 
-    def describe_model(request: Request) -> Response:
+    async def describe_model(request: Request) -> Response:
         return _json([_management(_model(repository, request))])
 
-    def metrics(request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         repository.flush_metrics()
         return Response(repository.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
 
-    def specification(request: Request) -> Response:
+    async def specification(request: Request) -> Response:
         return _json(openapi.document(repository.models()))
 
-    def documentation(request: Request) -> Response:
+    async def documentation(request: Request) -> Response:
         return Response(openapi.page(repository.models()), media_type="text/html")
 
-    def status(request: Request) -> Response:
+    async def status(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
             return Response(board.render(_board(repository)), headers=board.HEADERS, media_type="text/html")
         document = {**repository.why_not_ready(), "serving": [_summary(model) for model in repository.models()]}
         return _json(document, headers={"vary": "accept"})
 
-    def not_found(request: Request, error: Exception) -> Response:
+    async def not_found(request: Request, error: Exception) -> Response:
         answer = failure(error, "torchserve" if request.url.path.startswith("/models") else "oip")
         return Response(answer.body, answer.status, dict(answer.headers))
 
-    def refused(request: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
             for path, find in _INFERENCE.items():

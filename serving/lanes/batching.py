@@ -16,8 +16,14 @@ _MERGE_GAIN = 0.95  # a joint padded run must beat separate runs by 5 %, since t
 
 
 def frozen_times(seconds: Mapping[int, float]) -> Times:
-    """The times of a group in the hashable form that the functions here take."""
-    return tuple(sorted(seconds.items()))
+    """The times of a group in the hashable form that the functions here take.
+
+    A larger batch is never taken to be faster than a smaller one: that is noise, and padding for its sake a waste.
+    """
+    times: list[tuple[int, float]] = []
+    for size, taken in sorted(seconds.items()):
+        times.append((size, max(taken, times[-1][1]) if times else taken))
+    return tuple(times)
 
 
 @lru_cache(maxsize=65536)

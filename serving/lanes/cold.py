@@ -22,13 +22,15 @@ class ColdLane(EngineThread):
     """Runs requests of any shape in the order of their arrival."""
 
     def __init__(self, spec: ModelSpec, open_engine: Callable[[], Engine], deliver: Deliver) -> None:
-        super().__init__(f"cold-{spec.name}", spec.batching.queue, open_engine)
+        super().__init__(f"cold-{spec.name}", spec.batching.queue, open_engine, deliver)
         self._spec = spec
-        self._deliver = deliver
         self._jobs: deque[Job] = deque()
 
     def _push(self, job: Job) -> None:
         self._jobs.append(job)
+
+    def _lost(self) -> list[Job]:
+        return list(self._jobs)
 
     def _waiting(self) -> bool:
         return bool(self._jobs)

@@ -86,11 +86,10 @@ class Lane(EngineThread):
         deliver: Deliver,
         on_batch: Callable[[Shape, int, float], None],
     ) -> None:
-        super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine)
+        super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine, deliver)
         self._spec = spec
         self._handler = handler
         self._warm = warm
-        self._deliver = deliver
         self._on_batch = on_batch
         self._queues: dict[Dims, _Queue] = {}
         self._pending = 0
@@ -112,8 +111,8 @@ class Lane(EngineThread):
         """Takes over the warm set's times, and which groups can hold which, after it has grown."""
         version = self._warm.version
         for queue in self._queues.values():
-            queue.times = frozen_times(self._warm.seconds(queue.tails))
-            queue.averages = dict(queue.times)
+            queue.averages = {**self._warm.seconds(queue.tails), **queue.averages}
+            queue.times = frozen_times(queue.averages)
             queue.holders = tuple(
                 other for other in self._queues if other != queue.tails and self._warm.holds(other, queue.tails)
             )
@@ -125,13 +124,23 @@ class Lane(EngineThread):
     def _step(self, engine: Engine) -> None:
         head = self._head()
         if head is not None and not self._hold(engine, head):
-            self._begin(engine, *self._select(head))
+            tails, size, jobs = self._select(head)
+            if jobs:  # all may have been abandoned since the head was chosen
+                self._begin(engine, tails, size, jobs)
         while self._flights and (len(self._flights) >= engine.slots or not self._pending):
             self._end(engine, self._flights.popleft())
-        if self._answers and (not self._pending or time.perf_counter() - self._answers_since > _ANSWER_DELAY):
-            self._deliver(self._answers)
-            self._answers = []
-            self._running = 0
+        if not self._pending or time.perf_counter() - self._answers_since > _ANSWER_DELAY:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._deliver(answers)
+            self._running -= len(answers)
+
+    def _lost(self) -> list[Job]:
+        flying = [job for flight in self._flights for job in flight.jobs]
+        return flying + [job for queue in self._queues.values() for job in queue.jobs]
 
     def _head(self) -> _Queue | None:
         """The queue whose first living job is the oldest."""
@@ -189,7 +198,7 @@ class Lane(EngineThread):
                 if not job.abandoned:
                     jobs.append(job)
                     filled += job.rows
-        if filled < size:  # requests of several rows may leave a smaller size enough
+        if 0 < filled < size:  # requests of several rows may leave a smaller size enough
             size = batch_size(filled, filled, target.times)
         return target.tails, size, jobs
 
@@ -199,9 +208,9 @@ class Lane(EngineThread):
         now = time.perf_counter()
         for job in jobs:
             job.started = now
-        shape = self._warm.shape(tails, size)
         if not self._answers:
             self._answers_since = now
+        shape = self._warm.shape(tails, size)
         try:
             inputs = stack(self._spec, self._handler, shape, jobs)
             copied = time.perf_counter()

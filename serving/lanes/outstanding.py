@@ -34,8 +34,9 @@ class Outstanding:
         self._jobs[job] = None
         if gone is not None:
             self._unwatched[job] = gone
-        if self._timer is None:
-            self._timer = self._loop.call_later(min(_WATCH_AFTER, self._timeout), self._tick)
+        wait = min(_WATCH_AFTER, self._timeout)
+        if self._timer is None or self._timer.when() - self._loop.time() > wait:
+            self._arm(wait)
 
     def remove(self, job: Job) -> None:
         self._jobs.pop(job, None)
@@ -67,7 +68,12 @@ class Outstanding:
         due = [job.submitted + self._timeout for job in list(self._jobs)[:1]]
         due += [job.submitted + _WATCH_AFTER for job in list(self._unwatched)[:1]]
         if due:
-            self._timer = self._loop.call_later(max(0.001, min(due) - now), self._tick)
+            self._arm(max(0.001, min(due) - now))
+
+    def _arm(self, wait: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait, self._tick)
 
     async def _watch(self, job: Job, gone: Gone) -> None:
         await gone()

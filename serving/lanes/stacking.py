@@ -15,8 +15,10 @@ def stack(spec: ModelSpec, handler: Handler, shape: Shape, jobs: list[Job]) -> T
 
     A single job that already has the shape is passed on without a copy.
     """
-    if len(jobs) == 1 and jobs[0].dims == tuple(tensor.dims for tensor in shape):
+    if len(jobs) == 1 and jobs[0].dims == shape.dims:
         return jobs[0].inputs
+    if spec.batched and _fills(shape, jobs):
+        return {tensor.name: np.concatenate([job.inputs[tensor.name] for job in jobs]) for tensor in shape}
     stacked: Tensors = {}
     for tensor in shape:
         whole = np.full(tensor.dims, handler.pad_value(tensor.name), dtype=tensor.numpy_dtype)
@@ -36,11 +38,19 @@ def stack(spec: ModelSpec, handler: Handler, shape: Shape, jobs: list[Job]) -> T
     return stacked
 
 
+def _fills(shape: Shape, jobs: list[Job]) -> bool:
+    """Whether the jobs' rows make up the whole of ``shape``, with nothing to pad."""
+    tails = tuple(dims[1:] for dims in shape.dims)
+    return sum(job.rows for job in jobs) == shape.dims[0][0] and all(
+        tuple(dims[1:] for dims in job.dims) == tails for job in jobs
+    )
+
+
 def unstack(
     spec: ModelSpec, handler: Handler, outputs: Tensors, shape: Shape, jobs: list[Job]
 ) -> list[tuple[Job, Tensors]]:
     """Each job's own part of the outputs of one execution of ``shape``."""
-    ran = tuple(tensor.dims for tensor in shape)
+    ran = shape.dims
     if len(jobs) == 1 and jobs[0].dims == ran:
         return [(jobs[0], outputs)]
     parts = []

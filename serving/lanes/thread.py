@@ -6,6 +6,7 @@ everything that touches an engine happens on one thread: loading, warming, runni
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -15,7 +16,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from handlers.engines.engine import Engine
-from serving.lanes.job import Job, LaneClosed, QueueFull
+from serving.lanes.job import Deliver, ExecutionFailed, Job, LaneClosed, QueueFull
+
+log = logging.getLogger("preheat.lane")
 
 _STOP = object()
 
@@ -24,19 +27,21 @@ class EngineThread(ABC):
     """The queue and the thread of a lane; how jobs are chosen and run is up to the lane.
 
     ``start``, ``submit``, ``call``, ``close`` are called from the event loop. After ``close`` the jobs that wait are
-    still answered.
+    still answered. ``deliver`` is called on the engine's thread.
     """
 
-    def __init__(self, name: str, limit: int, open_engine: Callable[[], Engine]) -> None:
+    def __init__(self, name: str, limit: int, open_engine: Callable[[], Engine], deliver: Deliver) -> None:
         self._name = name
         self._limit = limit
         self._open_engine = open_engine
+        self._deliver = deliver
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unanswered = 0  # submitted and not released; written by the event loop only
         self._running = 0  # taken from the queue and not delivered; written by the engine's thread only
         self._closing = False
         self._stopping = False
         self._loaded: Future[None] = Future()
+        self.ended: Future[None] = Future()  # done when the thread has ended; holds what ended it, unless that was us
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def start(self) -> Future[None]:
@@ -101,6 +106,13 @@ class EngineThread(ABC):
         """Whether any job waits."""
 
     @abstractmethod
+    def _lost(self) -> list[Job]:
+        """The jobs that were taken over and not answered."""
+
+    def _hand_over(self) -> None:  # noqa: B027  only a lane that gathers answers has any to hand over
+        """Delivers finished answers that are still held back."""
+
+    @abstractmethod
     def _step(self, engine: Engine) -> None:
         """Runs what is to run next; called only while a job waits."""
 
@@ -108,10 +120,10 @@ class EngineThread(ABC):
         try:
             engine = self._open_engine()
             engine.load()
-        except Exception as error:  # whoever started the lane gets it, whatever it is
-            self._closing = True
+        except BaseException as error:  # SystemExit too: whoever started the lane gets it, whatever it is
+            self._fail(error)
             self._loaded.set_exception(error)
-            self._refuse_calls(error)
+            self.ended.set_result(None)
             return
         self._loaded.set_result(None)
         try:
@@ -119,8 +131,29 @@ class EngineThread(ABC):
                 self._receive(engine, block=not self._waiting())
                 if self._waiting():
                     self._step(engine)
+            self._hand_over()
+        except BaseException as error:  # a fault of the lane itself: nobody must wait for it any more
+            log.exception("%s has died", self._name)
+            self._fail(error)
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(None)
         finally:
             engine.close()
+
+    def _fail(self, error: BaseException) -> None:
+        """Takes nothing more, and tells everybody who waits."""
+        self._closing = True
+        self._hand_over()
+        lost = self._lost()
+        while not self._inbox.empty():
+            item = self._inbox.get_nowait()
+            if type(item) is Job:
+                lost.append(item)
+            elif item is not _STOP:
+                item[1].set_exception(error)
+        if lost:
+            self._deliver([(job, ExecutionFailed(f"{self._name} failed")) for job in lost])
 
     def _receive(self, engine: Engine, block: bool, timeout: float | None = None) -> None:
         """Takes over what has arrived; waits for the first item if ``block``, at most ``timeout`` seconds."""
@@ -132,6 +165,7 @@ class EngineThread(ABC):
                 elif item is _STOP:
                     self._stopping = True
                 else:
+                    self._hand_over()  # a call may take long
                     self._answer_call(engine, *item)
                 item = self._inbox.get_nowait()
         except queue.Empty:
@@ -142,9 +176,3 @@ class EngineThread(ABC):
             future.set_result(function(engine))
         except Exception as error:  # whoever called gets it, whatever it is
             future.set_exception(error)
-
-    def _refuse_calls(self, error: Exception) -> None:
-        while not self._inbox.empty():
-            item = self._inbox.get_nowait()
-            if isinstance(item, tuple):
-                item[1].set_exception(error)

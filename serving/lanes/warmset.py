@@ -47,7 +47,7 @@ class Route:
 
 
 class WarmSet:
-    """The warm shapes of one model. Read from the event loop; grown by ``admit``, called on the event loop too."""
+    """The warm shapes of one model. Grown by ``admit`` on the event loop, read there and on the lane's thread."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -55,6 +55,8 @@ class WarmSet:
         self._seconds: dict[Dims, dict[int, float]] = {}
         self._routes: dict[Dims, Route] = {}
         self._shapes: dict[Shape, float] = {}
+        self._made: dict[tuple[Dims, int], Shape] = {}
+        self._labels: dict[tuple[Dims, int], str] = {}
         self.version = 0  # grows with every admission
 
     def __len__(self) -> int:
@@ -73,6 +75,7 @@ class WarmSet:
         self._seconds.setdefault(tails, {})[rows] = seconds
         self._shapes[shape] = seconds
         self._routes.clear()
+        self._labels.clear()
         self.version += 1
 
     def group(self, tails: Dims) -> Group:
@@ -128,13 +131,24 @@ class WarmSet:
         return True
 
     def shape(self, tails: Dims, rows: int) -> Shape:
-        """The full shape of ``rows`` rows of a group."""
-        return Shape(
-            tuple(
-                TensorShape(declared.name, (rows, *tail) if self._spec.batched else tail, declared.dtype)
-                for declared, tail in zip(self._spec.inputs, tails, strict=True)
+        """The full shape of ``rows`` rows of a group; ``rows`` is a planned batch size."""
+        shape = self._made.get((tails, rows))
+        if shape is None:
+            shape = self._made[tails, rows] = Shape(
+                tuple(
+                    TensorShape(declared.name, (rows, *tail) if self._spec.batched else tail, declared.dtype)
+                    for declared, tail in zip(self._spec.inputs, tails, strict=True)
+                )
             )
-        )
+        return shape
+
+    def label(self, tails: Dims, rows: int) -> str:
+        """The text of the smallest warm shape of a group that holds ``rows`` rows."""
+        text = self._labels.get((tails, rows))
+        if text is None:
+            batch = min(batch for batch in self._seconds[tails] if batch >= rows)
+            text = self._labels[tails, rows] = self.shape(tails, batch).text
+        return text
 
     def nearest(self, dims: Dims, count: int = 3) -> tuple[str, ...]:
         """The warm shapes closest to dims by the sum of relative differences along each axis."""

@@ -61,6 +61,13 @@ class Metrics:
             "bundle_info", "The bundle served.", "livemax", "bundle", "arch", "cu", "versions"
         )
 
+    def forget(self, model: str) -> None:
+        """Removes the gauges of a model that is no longer served. Its counters stay, as what they counted does."""
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            return  # other processes may serve it still, and prometheus_client cannot remove from its files
+        for gauge in (self.queue_depth, self.shapes, self.graph_bytes, self.warmup_seconds, self.warmup_remaining):
+            gauge.remove_by_labels({"model": model})
+
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes, of all processes where there are several."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:

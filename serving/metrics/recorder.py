@@ -46,6 +46,7 @@ class Recorder:
         self._version = version
         self._samples: list[Sample] = []
         self._batches: deque[int] = deque()
+        self._lookups: Counter[Outcome] = Counter()
         self._recent: deque[tuple[float, Outcome | None]] = deque(maxlen=_RECENT)
         self.outcomes: Counter[str] = Counter()
         for outcome in Outcome:  # a rate over a series that does not exist yet is no data, so all start at 0
@@ -55,6 +56,10 @@ class Recorder:
 
     def add(self, sample: Sample) -> None:
         self._samples.append(sample)
+
+    def lookup(self, outcome: Outcome) -> None:
+        """Counts what the warm set made of a request, however the request then ends."""
+        self._lookups[outcome] += 1
 
     def batch(self, rows: int) -> None:
         self._batches.append(rows)
@@ -82,15 +87,16 @@ class Recorder:
         metrics, model = self._metrics, self._model
         rows = [self._batches.popleft() for _ in range(len(self._batches))]
         metrics.batch_size.labels(model).observe_many(rows)
+        lookups, self._lookups = self._lookups, Counter()
+        for outcome, count in lookups.items():
+            metrics.lookups.labels(model, outcome.value).inc(count)
+            self.outcomes[outcome.value] += count
         if not samples:
             return
         self._recent.extend((sample.seconds, sample.outcome) for sample in samples[-_RECENT:])
         for (protocol, code), count in Counter((s.protocol, s.code) for s in samples).items():
             metrics.requests.labels(model, self._version, protocol, str(code)).inc(count)
         metrics.request_seconds.labels(model, self._version).observe_many([s.seconds for s in samples])
-        for outcome, count in Counter(s.outcome for s in samples if s.outcome is not None).items():
-            metrics.lookups.labels(model, outcome.value).inc(count)
-            self.outcomes[outcome.value] += count
         executed = [s for s in samples if s.stages is not None]
         if not executed:
             return

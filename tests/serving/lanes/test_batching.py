@@ -26,7 +26,7 @@ def cheapest(rows: int, times: dict[int, float]) -> float:
 def test_cover_is_the_cheapest_there_is(times: dict[int, float], rows: int) -> None:
     seconds, largest = cover(rows, frozen_times(times))
     if rows < 2 * max(times):
-        assert seconds == pytest.approx(cheapest(rows, times))
+        assert seconds == pytest.approx(cheapest(rows, dict(frozen_times(times))))
     assert largest in times
 
 
@@ -41,6 +41,10 @@ def test_a_batch_size_is_planned_and_holds_the_oldest_request(times: dict[int, f
 @pytest.mark.parametrize(("rows", "times", "size"), [(3, FLAT, 4), (3, LINEAR, 1), (2, FLAT, 2), (100, FLAT, 4)])
 def test_size_follows_the_measured_times(rows: int, times: object, size: int) -> None:
     assert batch_size(rows, 1, times) == size  # type: ignore[arg-type]
+
+
+def test_a_larger_batch_is_not_run_because_it_seemed_faster_once() -> None:
+    assert batch_size(1, 1, frozen_times({1: 1.0, 2: 0.9, 4: 0.8})) == 1
 
 
 def test_waits_for_company_only_where_it_pays() -> None:

@@ -213,3 +213,39 @@ def test_the_cold_lane_runs_any_shape_in_order(spec: ModelSpec, engine) -> None:
     assert engine.ran == ["x=1x5:fp32", "x=1x7:fp32"]
     lane.close()
     assert lane.join(10)
+
+
+def test_a_fault_of_the_lane_itself_is_told_to_everybody(spec: ModelSpec, handler: Handler, engine) -> None:  # type: ignore[no-untyped-def]
+    bench = Bench(spec, handler, engine, {"x=1x4:fp32": 1.0})
+    first = bench.hold(row(1))
+    (second,) = bench.submit(row(2))
+
+    def broken(*batch: object) -> None:
+        raise SystemError("a fault")
+
+    bench.lane._on_batch = broken
+    engine.gate.set()
+    answers = bench.collect(2)
+    assert isinstance(answers[second], ExecutionFailed)
+    assert first in answers
+    with pytest.raises(SystemError, match="a fault"):
+        bench.lane.ended.result(10)
+    with pytest.raises(LaneClosed):
+        bench.submit(row(3))
+    assert engine.closed
+
+
+def test_a_lane_whose_only_request_is_abandoned_at_the_last_moment_lives_on(bench: Bench) -> None:
+    choose = bench.lane._head
+
+    def head():  # type: ignore[no-untyped-def]
+        chosen = choose()
+        if chosen is not None and chosen.jobs[0].inputs["x"][0, 0] == 7:
+            chosen.jobs[0].abandoned = True
+        return chosen
+
+    bench.lane._head = head  # type: ignore[method-assign]
+    bench.submit(row(7))
+    bench.lane.release()
+    (job,) = bench.submit(row(1))
+    np.testing.assert_array_equal(bench.collect(1)[job]["y"], row(2))  # type: ignore[index]

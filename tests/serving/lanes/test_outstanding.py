@@ -82,3 +82,31 @@ def test_an_answered_request_is_minded_no_more() -> None:
         outstanding.close()
 
     asyncio.run(main())
+
+
+def test_clients_are_watched_also_behind_a_slow_request() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        outstanding = Outstanding(loop, timeout=30)
+        slow, later = job(loop), job(loop)
+        watched, hung_up = asyncio.Event(), asyncio.Event()
+
+        async def watch_slow() -> None:
+            watched.set()
+            await asyncio.Event().wait()
+
+        async def gone() -> None:
+            await hung_up.wait()
+
+        outstanding.add(slow, watch_slow)
+        await asyncio.wait_for(watched.wait(), 5)  # the timer is now set to the slow request's time limit
+        later.submitted = time.perf_counter()
+        outstanding.add(later, gone)
+        hung_up.set()
+        assert later.answer is not None
+        with pytest.raises(ClientGone):
+            await asyncio.wait_for(later.answer, 5)
+        outstanding.remove(slow)
+        outstanding.close()
+
+    asyncio.run(main())

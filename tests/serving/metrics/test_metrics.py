@@ -60,6 +60,8 @@ def test_what_was_recorded_is_counted_once() -> None:
     recorder.add(Sample("oip", 200, 0.7, Outcome.WARM, "x=1x4:fp32", STAGES, 4, 0))
     recorder.add(Sample("oip", 200, 0.7, Outcome.PADDED, "x=1x8:fp32", STAGES, 5, 3))
     recorder.add(Sample("torchserve", 400, 0.01, None, "", None, 0, 0))
+    recorder.lookup(Outcome.WARM)
+    recorder.lookup(Outcome.PADDED)
     recorder.batch(2)
     recorder.rejected("queue_full")
     for _ in range(2):
