@@ -19,6 +19,7 @@ from warmup.bundle.diff import Difference, differences
 from warmup.bundle.files import BundleError, BundleRefused
 from warmup.bundle.inspection import Seen, check, look
 from warmup.bundle.ledger import LedgerError
+from warmup.bundle.location import scrubbed
 from warmup.bundle.manifest import Manifest, read_bundle
 from warmup.bundle.merge import Merged, merge
 from warmup.bundle.publish import add_signature, publish
@@ -68,16 +69,17 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check every byte of a bundle and whether it would be trusted here; exit status 1 where `pull` would refuse it."""
-    with _reported(), _progress(f"verify {location}") as bar:
+    place = scrubbed(location)
+    with _reported(), _progress(f"verify {place}") as bar:
         accepted = _trust(digest, key, trust)
         first = look(location)
-        reason = accepted.reason(first.digest, first.signature, location)
+        reason = accepted.reason(first.digest, first.signature, place)
         seen = check(location, bar(first.manifest.size))
         if seen.digest != first.digest:
-            raise BundleRefused(f"{location}: the bundle changed from {first.digest} to {seen.digest} meanwhile")
+            raise BundleRefused(f"{place}: the bundle changed from {first.digest} to {seen.digest} meanwhile")
         others = identity_differences(seen.manifest.identity, node()) if here else []
         if others:
-            raise BundleRefused(f"{location} is for another machine: {'; '.join(map(str, others))}")
+            raise BundleRefused(f"{place} is for another machine: {'; '.join(map(str, others))}")
     _done(as_json, seen.digest, seen.manifest, f"verified, {reason}", trusted=reason)
 
 
@@ -89,7 +91,8 @@ def publish_(
     with _reported(), _progress(f"publish {bundle}") as bar:
         made = read_bundle(bundle)
         publish(made, location, bar(made.manifest.size))
-    _done(as_json, made.digest, made.manifest, f"published at {location}", location=location)
+    place = scrubbed(location)
+    _done(as_json, made.digest, made.manifest, f"published at {place}", location=place)
 
 
 @app.command("pull")
@@ -105,7 +108,7 @@ def pull_(
     """Fetch a bundle into a private directory, every byte verified. Needs no GPU."""
     if (into is None) == (cache is None):
         raise typer.BadParameter("name either INTO or --cache")
-    with _reported(), _progress(f"pull {location}") as bar:
+    with _reported(), _progress(f"pull {scrubbed(location)}") as bar:
         accepted = _trust(digest, key, trust)
         if into is not None:
             found = pull(location, into, accepted, bar(None))
@@ -178,7 +181,7 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Vouch for a bundle: check every byte of it, then add a signature beside its manifest."""
-    with _reported(), _progress(f"sign {location}") as bar:
+    with _reported(), _progress(f"sign {scrubbed(location)}") as bar:
         private = load_private(key)
         seen = check(location, bar(look(location).manifest.size))
         signer = add_signature(location, seen.digest, private)

@@ -26,12 +26,13 @@ from warmup.bundle.files import FULL, BundleError
 
 ARCHIVE = ".tar"
 _COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
-_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+# A URL's name and password, and its query, which may hold a signature or a token: nobody is to read them in a log.
+_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)(?:[^/?\s'\"<>]*@)?([^?#\s'\"<>]*)(?:[?#][^\s'\"<>]*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Location:
-    """A place for one bundle; ``text`` is how to name it to people, without a password."""
+    """A place for one bundle; ``text`` is how to name it to people, without a password or a query."""
 
     text: str
     filesystem: AbstractFileSystem
@@ -44,26 +45,40 @@ class Location:
 
     @property
     def archive(self) -> bool:
-        return self.path.endswith(ARCHIVE)
+        return self._parts[0].endswith(ARCHIVE)
 
     def at(self, *parts: str) -> str:
-        """A path below the location."""
-        return "/".join((self.path.rstrip("/"), *parts))
+        """A path below the location; a URL's query stays at its end."""
+        path, query = self._parts
+        return "/".join((path.rstrip("/"), *parts)) + query
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """The path, and the query with its question mark; a file's name on a disk may hold any character."""
+        if self.local is not None:
+            return self.path, ""
+        path, mark, query = self.path.partition("?")
+        return path, mark + query
+
+
+def scrubbed(text: str) -> str:
+    """A text, such as an error's message, in which no URL has a name, a password, a query or a fragment."""
+    return _URL.sub(r"\1\2", text)
 
 
 def locate(text: str) -> Location:
     """Understands a path or URL; raises BundleError where nothing here can reach it."""
-    shown = _PASSWORD.sub("", text)
+    shown = scrubbed(text)
     if not text or "::" in text:
         raise BundleError(f"{shown!r} is not a location; expected a path or a URL as in s3://bucket/bundles/v1")
-    if text.lower().endswith(_COMPRESSED):
+    if shown.lower().endswith(_COMPRESSED):
         raise BundleError(f"{shown}: archives are plain {ARCHIVE} files (compile caches gain little from compression)")
     try:
         filesystem, path = url_to_fs(text)
     except ImportError as error:
-        raise BundleError(f"{shown}: {error}. For s3:// install preheat[s3]") from error
+        raise BundleError(scrubbed(f"{shown}: {error}. For s3:// install preheat[s3]")) from error
     except ValueError as error:
-        raise BundleError(f"{shown}: {error}") from error
+        raise BundleError(scrubbed(f"{shown}: {error}")) from error
     if not path.strip("/"):
         raise BundleError(f"{shown}: names no place for a bundle")
     filesystem.invalidate_cache()  # an instance may be as old as the process, and remember what was there then
@@ -72,13 +87,13 @@ def locate(text: str) -> Location:
 
 @contextlib.contextmanager
 def reaching(where: str) -> Iterator[None]:
-    """Turns whatever a file system raises into a BundleError that names the place."""
+    """Turns whatever a file system raises into a BundleError that names the place, without what is secret in a URL."""
     try:
         yield
     except BundleError:
         raise
     except OSError as error:
         hint = "; free some space and try again" if error.errno in FULL else ""
-        raise BundleError(f"{error.filename or where}: {error.strerror or error}{hint}") from error
+        raise BundleError(scrubbed(f"{error.filename or where}: {error.strerror or error}{hint}")) from error
     except Exception as error:  # each fsspec backend has exception classes of its own
-        raise BundleError(f"{where}: {type(error).__name__}: {error}") from error
+        raise BundleError(scrubbed(f"{where}: {type(error).__name__}: {error}")) from error

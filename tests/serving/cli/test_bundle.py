@@ -142,6 +142,24 @@ def test_publish_and_pull_by_digest_key_and_trust(make: Callable[..., Bundle], t
     assert made.digest in other.stderr
 
 
+def test_no_command_shows_what_is_secret_in_a_url(make: Callable[..., Bundle]) -> None:
+    make()
+    location = "memory://v-secrets.tar?token=secret"
+    results = [
+        preheat("publish", "made", location),
+        preheat("publish", "made", location, "--json"),
+        preheat("verify", location),
+        preheat("inspect", location),
+    ]
+    assert [result.exit_code for result in results] == [0] * len(results)
+    ledger.path().unlink()
+    for command in ("verify", "pull"):
+        result = preheat(command, location, *(["got"] if command == "pull" else []))
+        assert (result.exit_code, "memory://v-secrets.tar: sha256:" in result.stderr) == (1, True)
+        results.append(result)
+    assert not any("token" in result.output for result in results)
+
+
 def test_pull_into_a_cache(make: Callable[..., Bundle], tmp_path: Path) -> None:
     made = make()
     pulled = preheat("pull", "made", "--cache", "cache", "--json")
