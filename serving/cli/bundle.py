@@ -17,7 +17,7 @@ from serving.cli.output import console, errors, print_json, reported
 from warmup.bundle import ledger
 from warmup.bundle.diff import Difference, differences
 from warmup.bundle.files import BundleError, BundleRefused
-from warmup.bundle.inspection import Seen, check, look
+from warmup.bundle.inspection import Seen, check, digest_at, look
 from warmup.bundle.ledger import LedgerError
 from warmup.bundle.location import scrubbed
 from warmup.bundle.manifest import Manifest, read_bundle
@@ -71,16 +71,11 @@ def verify(
     """Check every byte of a bundle and whether it would be trusted here; exit status 1 where `pull` would refuse it."""
     place = scrubbed(location)
     with _reported(), _progress(f"verify {place}") as bar:
-        accepted = _trust(digest, key, trust)
-        first = look(location)
-        reason = accepted.reason(first.digest, first.signature, place)
-        seen = check(location, bar(first.manifest.size))
-        if seen.digest != first.digest:
-            raise BundleRefused(f"{place}: the bundle changed from {first.digest} to {seen.digest} meanwhile")
+        seen = check(location, bar(None), _trust(digest, key, trust))
         others = identity_differences(seen.manifest.identity, node()) if here else []
         if others:
             raise BundleRefused(f"{place} is for another machine: {'; '.join(map(str, others))}")
-    _done(as_json, seen.digest, seen.manifest, f"verified, {reason}", trusted=reason)
+    _done(as_json, seen.digest, seen.manifest, f"verified, {seen.trusted}", trusted=seen.trusted)
 
 
 @app.command("publish")
@@ -148,11 +143,11 @@ def merge_(
     from warmup.stores.registry import STORES
 
     with _reported(), _scratch(into) as scratch, _progress("merge") as bar:
-        pulled = []
-        for index, location in enumerate(locations):
-            pinned = look(location).digest if digest else ""
-            accepted = _trust(pinned if pinned in (digest or ()) else "", key, trust)
-            pulled.append(pull(location, scratch / str(index), accepted, bar(None)))
+        pins = _pins(locations, digest or [])
+        pulled = [
+            pull(location, scratch / str(index), _trust(pins.get(location, ""), key, trust), bar(None))
+            for index, location in enumerate(locations)
+        ]
         joined = merge(pulled, into, STORES)
     _merged(joined, as_json)
     if joined.unproven:
@@ -214,6 +209,17 @@ def _scratch(into: Path) -> Iterator[Path]:
     into.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{into.name}.shards-", dir=into.absolute().parent) as path:
         yield Path(path)
+
+
+def _pins(locations: list[str], digests: list[str]) -> dict[str, str]:
+    """Which location holds which of the named digests; raises BundleRefused where one is held by none."""
+    pinned = [Trust(digest=digest).digest for digest in digests]
+    found = {location: digest_at(location) for location in locations} if pinned else {}
+    unmatched = [digest for digest in pinned if digest not in found.values()]
+    if unmatched:
+        there = "; ".join(f"{scrubbed(location)} is {digest}" for location, digest in found.items())
+        raise BundleRefused(f"no bundle here is {', '.join(unmatched)}: {there}")
+    return {location: digest for location, digest in found.items() if digest in pinned}
 
 
 def _trust(digest: str, keys: list[Path] | None, anything: bool) -> Trust:

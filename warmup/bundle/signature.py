@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,11 @@ def load_private(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: not an Ed25519 key; make one with: preheat bundle keygen")
     return key
+
+
+def is_private(path: Path) -> bool:
+    """Whether a file says that it holds a private key, encrypted or not (RFC 7468, sections 10 and 11)."""
+    return re.search(rb"^-----BEGIN [A-Z ]*PRIVATE KEY-----", _read(path), re.MULTILINE) is not None
 
 
 def sign(digest: str, key: Ed25519PrivateKey, existing: bytes | None = None) -> bytes:

@@ -19,7 +19,7 @@ from warmup.bundle import ledger, signature
 from warmup.bundle.files import BundleError, BundleRefused
 from warmup.bundle.ledger import LedgerError
 from warmup.bundle.manifest import is_digest
-from warmup.bundle.signature import PublicKey, load_public
+from warmup.bundle.signature import PublicKey, is_private, load_public
 
 MADE_HERE = "made by this user on this machine"
 KEYS_VARIABLE = "PREHEAT_TRUSTED_KEYS"  # files and directories of public keys, joined by ":"
@@ -45,16 +45,15 @@ class Trust:
         """Why the bundle with this manifest digest may be used; ``signed`` is its signature file's content, if any.
 
         Raises TrustRefused where nothing vouches for it, saying the ways in which something could; BundleRefused where
-        the signature file is about another bundle or false in a configured key's name.
+        the signature file is about another bundle or false in a configured key's name, whatever else holds.
         """
+        if self.digest and digest != self.digest:
+            raise TrustRefused(f"{where}: {self.digest} was asked for, {digest} found")
+        key = signature.signer(digest, signed, self.keys) if signed is not None else None
         if self.digest:
-            if digest != self.digest:
-                raise TrustRefused(f"{where}: {self.digest} was asked for, {digest} found")
             return "pinned digest"
-        if signed is not None and self.keys:
-            key = signature.signer(digest, signed, self.keys)
-            if key is not None:
-                return f"signed by {key.id} ({key.name})"
+        if key is not None:
+            return f"signed by {key.id} ({key.name})"
         if self.anything:
             return "trusted without proof (--trust)"
         doubt = ""
@@ -86,15 +85,22 @@ _WAYS = (
 def configured_keys(files: Iterable[Path] = ()) -> tuple[PublicKey, ...]:
     """The public keys in ``files`` and in PREHEAT_TRUSTED_KEYS; a directory stands for its ``*.pem`` and ``*.pub``.
 
-    Raises KeyFileError on a file that holds no Ed25519 public key, BundleError on a directory without one.
+    Private keys in a directory are passed over: ``preheat bundle keygen`` leaves both of a pair in one. Raises
+    KeyFileError on a file that holds no Ed25519 public key, BundleError on a directory without one.
     """
     named = [Path(part) for part in os.environ.get(KEYS_VARIABLE, "").split(":") if part]
     keys: dict[str, PublicKey] = {}
     for path in (*files, *named):
-        found = sorted(p for p in path.iterdir() if p.suffix in (".pem", ".pub")) if path.is_dir() else [path]
+        found = _public_keys(path) if path.is_dir() else [path]
         if not found:
             raise BundleError(f"{path}: no public key here (*.pem, *.pub)")
         for file in found:
             key = load_public(file)
             keys.setdefault(key.id, key)
     return tuple(keys.values())
+
+
+def _public_keys(folder: Path) -> list[Path]:
+    """The key files of a folder that do not say in their first line that they are private."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".pem", ".pub"))
+    return [path for path in files if not is_private(path)]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmup.bundle.files import BundleError, BundleRefused, copy, created, regular
-from warmup.bundle.manifest import Bundle, BundledModel, read_bundle
+from warmup.bundle.manifest import Bundle, BundledModel, Manifest, manifest_digest
 from warmup.bundle.manifest import verify as verify_bundle
+from warmup.bundle.source import Directory
 from warmup.bundle.trust import Trust
 from warmup.identity import differences
 from warmup.plan import Plan
@@ -81,8 +82,10 @@ def find(out: Path, identity: Mapping[str, str], stores: Mapping[str, Store], fr
     if fresh:
         return Base(note=f"{out}: starting with empty stores, as asked")
     try:
-        bundle = read_bundle(out)
-        Trust().reason(bundle.digest, None, str(out))
+        there = Directory(out)
+        digest = manifest_digest(there.manifest)
+        Trust().reason(digest, there.signature, str(out))  # before a stranger's text is parsed
+        bundle = Bundle(out, Manifest.from_bytes(there.manifest), digest)
     except BundleRefused as error:
         return Base(note=f"starting with empty stores: {error}")
     shared = {field: value for field, value in identity.items() if not field.startswith("engine.")}

@@ -12,7 +12,7 @@ from handlers.shapes import Shape
 from serving.cli.bundle import app
 from warmup.bundle import ledger
 from warmup.bundle.build import build
-from warmup.bundle.manifest import Bundle, BundledModel
+from warmup.bundle.manifest import Bundle, BundledModel, Manifest
 from warmup.identity import node
 from warmup.plan import Plan, PlannedShape
 from warmup.proof import Proof, ShapeProof
@@ -209,7 +209,21 @@ def test_merge_takes_strangers_by_digest_only(make: Callable[..., Bundle]) -> No
     pins = ["--digest", one.digest, "--digest", two.digest]
     refused = preheat("merge", "one", "two", "--into", "whole", *pins[:2])
     assert (refused.exit_code, f"{two.digest} is not trusted" in refused.stderr) == (1, True)
+    unmatched = preheat("merge", "one", "two", "--into", "whole", *pins, "--digest", "sha256:" + "0" * 64)
+    assert (unmatched.exit_code, f"no bundle here is sha256:{'0' * 64}" in unmatched.stderr) == (1, True)
     assert preheat("merge", "one", "two", "--into", "whole", *pins).exit_code == 0
+
+
+def test_a_strangers_manifest_is_not_parsed(make: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make("one", b"1", "1.bin", "1/2", SHAPES[:1])
+    make("two", b"2", "2.bin", "2/2", SHAPES[1:])
+    ledger.path().unlink()
+    parsed: list[bytes] = []
+    monkeypatch.setattr(Manifest, "from_bytes", parsed.append)
+    for command in (["verify", "one"], ["merge", "two", "one", "--into", "whole", "--digest", one.digest]):
+        refused = preheat(*command)
+        assert (refused.exit_code, "is not trusted" in refused.stderr) == (1, True)
+    assert parsed == []
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "sign"])

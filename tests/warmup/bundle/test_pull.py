@@ -14,6 +14,7 @@ from warmup.bundle.files import BundleError, BundleRefused
 from warmup.bundle.manifest import Bundle, open_bundle
 from warmup.bundle.publish import publish
 from warmup.bundle.pull import copy_stores, pull, pull_into_cache
+from warmup.bundle.signature import generate, load_private, sign
 from warmup.bundle.trust import Trust, TrustRefused
 
 
@@ -116,8 +117,17 @@ def test_an_empty_directory_is_taken(bundle: Bundle, tmp_path: Path) -> None:
 
 
 def test_a_signature_travels_with_the_bundle(bundle: Bundle, tmp_path: Path) -> None:
+    generate(tmp_path / "k.pem", tmp_path / "k.pub")
+    signed = sign(bundle.digest, load_private(tmp_path / "k.pem"))
+    (bundle.root / "manifest.sig").write_bytes(signed)
+    assert (pull(str(bundle.root), tmp_path / "got", Trust()).root / "manifest.sig").read_bytes() == signed
+
+
+def test_a_signature_file_that_is_none_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     (bundle.root / "manifest.sig").write_bytes(b"whatever it says")
-    assert (pull(str(bundle.root), tmp_path / "got", Trust()).root / "manifest.sig").read_bytes() == b"whatever it says"
+    with pytest.raises(BundleRefused, match="manifest.sig: is not JSON"):
+        pull(str(bundle.root), tmp_path / "got", Trust(anything=True))
+    assert not (tmp_path / "got").exists()
 
 
 def test_many_pulls_at_once_make_one_copy(bundle: Bundle, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,22 @@ def test_another_key_does_not(signed: bytes, tmp_path: Path) -> None:
         Trust(keys=configured_keys([tmp_path / "other.pub"])).reason(DIGEST, signed, "x")
 
 
+@pytest.mark.parametrize("trust", [Trust(), Trust(anything=True), Trust(digest=OTHER)])
+def test_a_signature_about_another_bundle_is_refused_whatever_else_holds(signed: bytes, trust: Trust) -> None:
+    ledger.remember(OTHER)
+    assert trust.reason(OTHER, None, "x")
+    with pytest.raises(BundleRefused, match=f"signs {DIGEST}, but the bundle is {OTHER}"):
+        trust.reason(OTHER, signed, "x")
+
+
+def test_a_false_signature_is_refused_even_where_the_digest_is_pinned(signed: bytes, tmp_path: Path) -> None:
+    keys = configured_keys([tmp_path / "k.pub"])
+    parsed = json.loads(signed)
+    parsed["signatures"][0]["signature"] = base64.b64encode(bytes(64)).decode()
+    with pytest.raises(BundleRefused, match="is false"):
+        Trust(digest=DIGEST, keys=keys).reason(DIGEST, json.dumps(parsed).encode(), "x")
+
+
 def test_a_false_signature_is_refused_even_where_anything_goes(signed: bytes, tmp_path: Path) -> None:
     keys = configured_keys([tmp_path / "k.pub"])
     with pytest.raises(BundleRefused, match="signs"):
@@ -83,5 +101,8 @@ def test_keys_come_from_files_folders_and_the_environment(tmp_path: Path, monkey
     assert len(configured_keys([tmp_path / "a.pub"])) == 2
     with pytest.raises(BundleError, match="no public key here"):
         configured_keys([tmp_path / "empty"])
+    assert {key.id for key in configured_keys([tmp_path])} == {a.id, b.id}  # the environment's b, and a beside secrets
+    with pytest.raises(KeyFileError, match="b.pem: not a public key"):
+        configured_keys([tmp_path / "b.pem"])
     with pytest.raises(KeyFileError, match="none"):
         configured_keys([tmp_path / "none"])

@@ -10,10 +10,11 @@ import pytest
 
 from handlers.loading import Model
 from warmup.bundle.files import BundleError
-from warmup.bundle.manifest import open_bundle
+from warmup.bundle.manifest import Manifest, open_bundle
 from warmup.bundle.merge import merge
 from warmup.bundle.trust import MADE_HERE, Trust
 from warmup.stores.registry import STORES
+from warmup.sweep.base import find
 from warmup.sweep.phases import BUDGET
 from warmup.sweep.progress import Advanced, Note, Progress
 from warmup.sweep.sweep import SHARD, Outcome, Request, sweep
@@ -166,6 +167,14 @@ def test_a_bundle_becomes_the_part_that_is_asked_for(tmp_path: Path, python_mode
         outcome, _ = run(model, out=out, shard=shard)
         assert outcome.holds
         assert open_bundle(out).manifest.shard == said
+
+
+def test_a_strangers_bundle_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "manifest.json").write_text("{")
+    parsed: list[bytes] = []
+    monkeypatch.setattr(Manifest, "from_bytes", parsed.append)
+    assert "is not trusted" in find(tmp_path, {}, {}, fresh=False).note
+    assert parsed == []
 
 
 def test_a_second_sweep_at_once_is_refused(tmp_path: Path, python_model: MakeModel) -> None:
