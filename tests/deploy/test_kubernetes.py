@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -256,6 +258,17 @@ class Cluster:
         environment = {**self.environment(container, pod), **more}
         return subprocess.run(self.command(container, pod), env=environment, capture_output=True, text=True)
 
+    def kill_in_the_middle(self, container: dict[str, Any], pod: str, **more: str) -> None:
+        """Starts a sweep and kills everything of it once its journal has begun."""
+        environment = {**self.environment(container, pod), **more}
+        process = subprocess.Popen(self.command(container, pod), env=environment, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not list((self.root / pod).glob("scratch/.*.sweep/journal.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+
 
 @pytest.mark.slow
 def test_job_init_container_and_server_run_as_they_are_written(
@@ -279,7 +292,9 @@ def test_job_init_container_and_server_run_as_they_are_written(
     assert early.returncode == 1 and "2-of-2: no bundle here" in early.stderr  # names the shard that is missing
     assert not (tmp_path / "bundles/v1").exists()
 
-    done = cluster.run(warm, "shard-1", JOB_COMPLETION_INDEX="1")
+    cluster.kill_in_the_middle(warm, "shard-1", JOB_COMPLETION_INDEX="1")
+    assert not (tmp_path / "bundles/shards/v1/2-of-2").exists()
+    done = cluster.run(warm, "shard-1", JOB_COMPLETION_INDEX="1")  # the kubelet starts the container again
     assert done.returncode == 0, done.stderr
     done = cluster.run(publish, "publish")
     assert done.returncode == 0, done.stderr
