@@ -185,3 +185,12 @@ def test_whole_sweeps_of_different_models_are_joined(make, store, tmp_path: Path
     merged = merge([one, two], tmp_path / "whole", [store]).bundle.manifest
     assert set(merged.models) == {"digits", "more"}
     assert merged.identity == {"gpu": "x", "engine.digits": "a", "engine.more": "b"}
+
+
+def test_models_that_need_no_store_are_joined(make, store, tmp_path: Path) -> None:
+    parts = [
+        make(f"{i}", {}, models={"digits": model(QUARTERS, SHAPES[i - 1 :: 2])}, shard=f"{i}/2", stores=[])
+        for i in (1, 2)
+    ]
+    merged = merge(parts, tmp_path / "whole", [store])
+    assert proven(merged.bundle) == set(SHAPES) and not merged.unproven
