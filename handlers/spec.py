@@ -200,6 +200,15 @@ class ModelSpec(_Strict):
     limits: LimitsSpec = LimitsSpec()
     ready_coverage: Annotated[float, Field(ge=0, le=1)] = 1.0
 
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _names_differ(cls, tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        names = [tensor.name for tensor in tensors]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"more than one is named {', '.join(twice)}")
+        return tensors
+
     @model_validator(mode="after")
     def _axes_known(self) -> ModelSpec:
         axes = {dim for tensor in self.inputs for dim in tensor.dims if isinstance(dim, str)}

@@ -65,6 +65,8 @@ def test_reads_a_description_and_fills_in_the_rest(tmp_path: Path) -> None:
         ("inputs.0.dims", [0, 3], "inputs.0.dims"),
         ("inputs", [], "inputs"),
         ("name", "a/b", "name"),
+        ("inputs", 2 * DOCUMENT["inputs"], "inputs: more than one is named x"),
+        ("outputs", 2 * DOCUMENT["inputs"], "outputs: more than one is named x"),
         ("batching.queue", 0, "batching.queue"),
         ("limits.timeout_s", 0, "limits.timeout_s"),
         ("shapes.list", ["x=1:fp32"], "shapes: exactly one of grid, list, learned is needed, found grid, list"),

@@ -1,7 +1,7 @@
 """What the sweep and its worker processes say to each other: JSON objects, one a line.
 
 The sweep writes one Job, then shapes one at a time, then ``close``; the worker answers with Loaded, and with one Ran
-for every shape. A worker that cannot load its model says Failed and ends.
+for every shape. A worker that cannot load its model, or not read a shape, says Failed and ends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Failed:
-    """The model cannot be loaded here."""
+    """The model cannot be loaded here, or a line is no shape; the worker ends."""
 
     reason: str
 

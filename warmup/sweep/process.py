@@ -25,7 +25,7 @@ class WorkerDied(Exception):
 
 
 class WorkerFailed(Exception):
-    """A worker that could not load its model."""
+    """A worker that could not load its model, or not read what it was told to run."""
 
 
 class WorkerProcess:
@@ -73,9 +73,12 @@ class WorkerProcess:
         return message
 
     def run(self, shape: Shape, deadline: float | None = None) -> Ran | None:
-        """Runs one shape, and returns None where it is not done by ``deadline``. Raises WorkerDied."""
+        """Runs one shape, and returns None where it is not done by ``deadline``. Raises WorkerDied, WorkerFailed."""
         self._tell(f"{shape}\n".encode())
         message = self._hear(deadline)
+        if isinstance(message, Failed):
+            self.kill()
+            raise WorkerFailed(message.reason)
         assert message is None or isinstance(message, Ran)
         return message
 

@@ -51,8 +51,11 @@ def main() -> None:
     except Exception as error:  # of a model's code or a framework: it would be the same for every shape
         send(Failed(_told(error)))
         return
-    while shape := shapes.get():
-        send(worker.run(shape))
+    while order := shapes.get():
+        if isinstance(order, Exception):
+            send(Failed(_told(order)))
+            break
+        send(worker.run(order))
     worker.close()
 
 
@@ -132,9 +135,12 @@ def _sender(descriptor: int) -> Callable[[Message], None]:
     return send
 
 
-def _shapes(stream: BinaryIO) -> queue.Queue[Shape | None]:
-    """The shapes as they come, None at the end. A stream that ends without saying so means that the parent is dead."""
-    coming: queue.Queue[Shape | None] = queue.Queue()
+def _shapes(stream: BinaryIO) -> queue.Queue[Shape | Exception | None]:
+    """The shapes as they come, None at the end, and what a line that is no shape raises.
+
+    A stream that ends without saying so means that the parent is dead.
+    """
+    coming: queue.Queue[Shape | Exception | None] = queue.Queue()
 
     def read() -> None:
         for line in stream:
@@ -142,7 +148,10 @@ def _shapes(stream: BinaryIO) -> queue.Queue[Shape | None]:
             if text == CLOSE:
                 coming.put(None)
                 return
-            coming.put(Shape.parse(text))
+            try:
+                coming.put(Shape.parse(text))
+            except Exception as error:  # whatever it is, the sweep would wait for an answer for ever
+                coming.put(error)
         with suppress(ProcessLookupError):
             os.killpg(0, signal.SIGKILL)
 

@@ -81,6 +81,17 @@ def test_a_crash_is_told_with_its_signal(start: Start, python_model: Callable[..
         worker.run(ONE)
 
 
+def test_a_line_that_is_no_shape_ends_the_worker_with_the_reason(
+    start: Start, python_model: Callable[..., Model]
+) -> None:
+    worker = start(python_model([1]))
+    worker.loaded()
+    twice = Shape((*ONE, *ONE))
+    with pytest.raises(WorkerFailed, match="names an input twice"):
+        worker.run(twice, time.monotonic() + 60)
+    assert not psutil.pid_exists(worker.pid)
+
+
 def test_closing_after_the_death_does_nothing(start: Start, python_model: Callable[..., Model]) -> None:
     worker = start(python_model([1]))
     worker.loaded()
