@@ -13,6 +13,7 @@ from warmup.miopen.names import DbName, DbNameError, Kind
 from warmup.miopen.perfdb import PerfDb
 from warmup.miopen.records import PERF_KEY
 from warmup.miopen.sqlitefile import tables
+from warmup.miopen.writing import refuse_special
 
 _HEAD = 1 << 16
 _FIRST_KEYS = {
@@ -27,6 +28,7 @@ _COMPANIONS = re.compile(r".*\.(?:time|temp|lock|set-aside(?:\.\d+)?)|.*-(?:wal|
 
 def kind_of(path: Path) -> Kind:
     """The kind of a file; raises NotADatabase where neither its name nor its content is of a database, OSError."""
+    refuse_special(path)
     name = name_of(path)
     if name:
         return name.kind

@@ -5,6 +5,7 @@ Sources are never changed. A text database that a live MIOpen may be writing is 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from warmup.miopen.merge import Conflict, MergeRefused, join_find, join_perf, on
 from warmup.miopen.names import Kind
 from warmup.miopen.perfdb import PerfDb, write_sqlite
 from warmup.miopen.repair import Mended, mend
-from warmup.miopen.writing import free_name, lock_paths, locked, new_file, write_atomically
+from warmup.miopen.writing import free_name, lock_paths, locked, new_file, refuse_special, write_atomically
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def repair_file(path: Path, out: Path) -> RepairReport:
 
     Beside ``out``, in ``<out>.set-aside``, is everything that is not in the copy, with the reason.
     """
+    refuse_special(out)
     kind = kind_of(path)
     if kind == "kernels":
         return _repair_kernels(path, out)
@@ -74,6 +76,8 @@ def merge_files(out: Path, sources: Sequence[Path], *, force: bool = False) -> M
     Raises MergeRefused where names say that they are of different devices or versions, unless ``force``; NotADatabase;
     OSError. A source without records is taken for what it is.
     """
+    for path in (out, *sources):
+        refuse_special(path)
     kinds: dict[Path, Kind] = {source: _kind(source, out) for source in sources}
     if len(set(kinds.values())) > 1:
         told = ", ".join(f"{path.name} is {kind}" for path, kind in kinds.items())
@@ -138,7 +142,10 @@ def _set_aside(mended: Mended, out: Path) -> Path | None:
 def _replace_sqlite(out: Path, write: Callable[[Path], None]) -> None:
     """Puts a new SQLite file in place; journals of the file that was there are not of the new one."""
     with new_file(out) as temporary:
-        write(temporary)
+        try:
+            write(temporary)
+        except sqlite3.OperationalError as error:  # no directory, no room, no permission
+            raise OSError(f"{out}: {error}") from error
     for ending in ("-wal", "-shm", "-journal"):
         out.with_name(out.name + ending).unlink(missing_ok=True)
 

@@ -24,6 +24,19 @@ class DbLocked(TimeoutError):
     """Another process holds MIOpen's lock of a database for longer than we wait."""
 
 
+class SpecialFile(OSError):
+    """A device, a pipe, a socket or a directory, where a file is to be read or written."""
+
+
+def refuse_special(path: Path) -> None:
+    """Raises SpecialFile where something else than a regular file is at ``path``, also behind a symlink.
+
+    Reading a pipe would wait for ever; what is renamed over a device takes the device away from the whole machine.
+    """
+    if path.exists() and not path.is_file():
+        raise SpecialFile(f"{path} is not a regular file")
+
+
 def lock_paths(database: Path, temp_dir: Path | None = None) -> list[Path]:
     """The lock files of a text database; MIOpen hashes the directory as its user wrote it, without a final slash."""
     database = Path(os.path.abspath(database))  # noqa: PTH100 - no symlink may be resolved here
@@ -86,8 +99,10 @@ def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
 def new_file(path: Path) -> Iterator[Path]:
     """A name beside ``path`` for a file that the block makes; it becomes ``path`` once it is complete on disk.
 
-    It keeps the mode of the file that it replaces. Where the block raises, ``path`` stays as it was.
+    It keeps the mode of the file that it replaces. Where the block raises, ``path`` stays as it was. It raises
+    SpecialFile, and any OSError names ``path``.
     """
+    refuse_special(path)
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
@@ -96,6 +111,11 @@ def new_file(path: Path) -> Iterator[Path]:
             temporary.chmod(path.stat().st_mode & 0o777)
         _sync(temporary, os.O_RDONLY)
         temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

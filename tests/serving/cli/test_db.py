@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from serving.cli import app
+from warmup.miopen.perfdb import write_sqlite
 
 KEY = "64-56-56-3x3-64-56-56-16-1x1-1x1-1x1-0-NCHW-FP32-F"
 GEMM = "GemmFwdRest:0.811666,3612672,miopenConvolutionFwdAlgoGEMM"
@@ -48,6 +52,39 @@ def test_show_says_what_a_file_is(sound: Path) -> None:
     assert (facts["format"], facts["records"], facts["solvers"]) == ("2.0", 1, 2)
     assert facts["bytes"] == sound.stat().st_size
     assert "gfx942" in _db("show", sound).stdout
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, command: str) -> None:
+    pipe = tmp_path / NAME
+    os.mkfifo(pipe)
+    arguments = [sys.executable, "-m", "serving", "db", command, str(pipe)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"preheat: {pipe} is not a regular file\n")
+
+
+@pytest.mark.parametrize("command", ["repair", "merge"])
+def test_nothing_is_written_over_a_pipe_or_a_device(damaged: Path, tmp_path: Path, command: str) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for out in (pipe, link):
+        done = _db(command, damaged, "-o", out)
+        assert (done.exit_code, done.stderr) == (2, f"preheat: {out} is not a regular file\n")
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "link", "pipe"]
+
+
+@pytest.mark.parametrize("ending", ["ufdb.txt", "udb"])
+def test_a_target_without_a_directory_is_named_as_it_was_given(sound: Path, tmp_path: Path, ending: str) -> None:
+    source = sound
+    if ending == "udb":
+        source = tmp_path / "gfx942130_1.1.0.udb"
+        write_sqlite({}, source)
+    out = tmp_path / "nowhere" / source.name
+    done = _db("repair", source, "-o", out)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert str(out) in done.stderr
 
 
 def test_check_ends_with_one_where_there_are_findings(sound: Path, damaged: Path) -> None:
