@@ -65,8 +65,9 @@ class ServerProcess:
             status, document = self._health()
             if status == 200:
                 return time.perf_counter() - self.started
-            if document and all(model["state"] == "failed" for model in document["models"].values()):
-                raise ServerFailed(self._why(f"cannot get ready: {document['models']}", timeout))
+            failed = [model for model in (document or {}).get("models", {}).values() if model["state"] == "failed"]
+            if failed:
+                raise ServerFailed(self._why(f"cannot get ready: {failed}", timeout))
             time.sleep(_POLL_SECONDS)
         raise ServerFailed(self._why("was not ready", timeout))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from serving.barrier import Barrier
 from serving.metrics.metrics import Metrics
 from serving.model import ServedModel
 
@@ -27,8 +28,9 @@ class BundleFacts:
 class Repository:
     """The served models by name. Used on the event loop only."""
 
-    def __init__(self, metrics: Metrics, bundle: BundleFacts | None = None) -> None:
+    def __init__(self, metrics: Metrics, bundle: BundleFacts | None = None, barrier: Barrier | None = None) -> None:
         self.metrics = metrics
+        self._barrier = barrier or Barrier()
         self.bundle = bundle
         self.draining = False
         self._models: dict[str, ServedModel] = {}
@@ -54,8 +56,14 @@ class Repository:
 
     @property
     def ready(self) -> bool:
-        """Whether traffic should come: at least one model, every model warm, and no shutdown under way."""
-        return not self.draining and bool(self._models) and all(model.ready for model in self._models.values())
+        """Whether traffic should come: at least one model, every model warm here and in the processes that share the
+        port, and no shutdown under way."""
+        return not self.draining and self.warm and self._barrier.arrive()
+
+    @property
+    def warm(self) -> bool:
+        """Whether there are models and every one is ready in this process."""
+        return bool(self._models) and all(model.ready for model in self._models.values())
 
     def why_not_ready(self) -> dict[str, Any]:
         """What is missing, by model."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from handlers.errors import ModelError
 from handlers.loading import load_handler
 from handlers.sources import model_digest
+from serving.barrier import Barrier
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
 from serving.listener import HttpServer
@@ -26,6 +27,7 @@ from warmup.stores.watch import StoreWatch
 log = logging.getLogger("preheat")
 
 _FLUSH_SECONDS = 1.0  # how old the metrics of another process may be when one process answers for all
+_FIRST = asyncio.FIRST_COMPLETED
 _WATCH_SECONDS = 5.0  # between looks at the stores
 
 
@@ -42,8 +44,16 @@ class Server:
     """Serves prepared models until it is told to stop."""
 
     def __init__(
-        self, prepared: Prepared, bound: socket.socket, admin: socket.socket | None, token: str, drain: Drain
+        self,
+        prepared: Prepared,
+        bound: socket.socket,
+        admin: socket.socket | None,
+        token: str,
+        drain: Drain,
+        late: bool = False,
     ) -> None:
+        """``late``: listen only when the models have started, for a process that takes the place of a dead one."""
+        self._late = late
         self._prepared = prepared
         self._bound = bound
         self._admin_bound = admin
@@ -61,7 +71,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         metrics = Metrics()
-        repository = Repository(metrics, self._prepared.bundle)
+        repository = Repository(metrics, self._prepared.bundle, Barrier.of_this_process())
         if self._prepared.bundle is not None:
             _describe(self._prepared.bundle, metrics)
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
@@ -72,10 +82,12 @@ class Server:
             opener = {served.spec.name: served for served in self._prepared.served}
             admin = AdminApplication(repository, lambda name: self._reopen(opener[name], metrics), self._token)
             servers.append(HttpServer(admin, self._admin_bound))
+        starts = [repository.add(self._open(served, metrics)) for served in self._prepared.served]
+        if self._late:  # others answer on this port already: what comes here before all is warm would be turned away
+            await asyncio.wait([loop.create_task(self._stop.wait()), asyncio.gather(*starts)], return_when=_FIRST)
         for one in servers:
             await one.start()
         started(server.port, servers[1].port if len(servers) > 1 else None)
-        starts = [repository.add(self._open(served, metrics)) for served in self._prepared.served]
         background = [
             loop.create_task(self._flush(repository)),
             loop.create_task(self._watch(repository, metrics, starts)),

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from serving import barrier
 from warmup import accelerators
 
 log = logging.getLogger("preheat.workers")
@@ -63,7 +64,7 @@ class Supervisor:
         self._workers = workers
         self._command = [sys.executable, "-m", "serving", "serve", *arguments]
         self._stop = asyncio.Event()
-        self._metrics = tempfile.mkdtemp(prefix="preheat-metrics-")
+        self._shared = tempfile.mkdtemp(prefix="preheat-workers-")
 
     async def run(self) -> int:
         """The exit status: 0 after a stop, or that of a worker that never came up."""
@@ -76,8 +77,17 @@ class Supervisor:
             self._stop.set()  # where one could not be kept, the others end too
             statuses = await asyncio.gather(*keepers)
         finally:
-            shutil.rmtree(self._metrics, ignore_errors=True)
+            shutil.rmtree(self._shared, ignore_errors=True)
         return max(statuses)
+
+    def _environment(self, worker: Worker) -> dict[str, str]:
+        shared = {
+            "PROMETHEUS_MULTIPROC_DIR": self._shared,
+            barrier.DIRECTORY: self._shared,
+            barrier.COUNT: str(len(self._workers)),
+            barrier.INDEX: str(worker.index),
+        }
+        return {**os.environ, **worker.environment, **shared}
 
     async def _keep(self, worker: Worker) -> int:
         """Keeps one worker alive."""
@@ -88,8 +98,10 @@ class Supervisor:
         try:
             while True:
                 started = loop.time()
-                environment = {**os.environ, **worker.environment, "PROMETHEUS_MULTIPROC_DIR": self._metrics}
-                process = await asyncio.create_subprocess_exec(*self._command, env=environment, start_new_session=True)
+                command = self._command if first else [*self._command, "--late"]
+                process = await asyncio.create_subprocess_exec(
+                    *command, env=self._environment(worker), start_new_session=True
+                )
                 ended = loop.create_task(process.wait())
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if not ended.done():
@@ -99,7 +111,7 @@ class Supervisor:
                         log.error("worker %d does not end and is killed", worker.index)
                         process.kill()
                         await ended
-                mark_process_dead(process.pid, self._metrics)
+                mark_process_dead(process.pid, self._shared)
                 if self._stop.is_set():
                     return 0
                 status = ended.result()

@@ -61,6 +61,7 @@ def serve(
         typer.Option(help="Accelerators: all, or numbers such as 0,1; --processes for each, pinned to it."),
     ] = "",
     shared_port: Annotated[bool, typer.Option("--shared-port", hidden=True)] = False,
+    late: Annotated[bool, typer.Option("--late", hidden=True)] = False,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")] = "info",
 ) -> None:
     """Serve models so that no request pays for tuning."""
@@ -99,7 +100,7 @@ def serve(
             typer.echo(f"serving on http://{host}:{port}", err=True)
 
         async def serve_until_told() -> None:
-            await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience)).run(started)
+            await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience), late).run(started)
 
         _run(serve_until_told())
 

@@ -89,6 +89,11 @@ class AdminApplication:
         problem = mismatch(model.spec, shape)
         if problem:
             return _json({"error": f"{shape}: {problem}"}, 400)
+        size = sum(tensor.elements * tensor.numpy_dtype.itemsize for tensor in shape)
+        if size > model.spec.limits.request_bytes:
+            return _json(
+                {"error": f"{shape} has {size} bytes; no request has over {model.spec.limits.request_bytes}"}, 400
+            )
         await model.warm_now(shape)
         return _json({"name": model.name, "shape": shape.text, "warm": shape in model.warm})
 

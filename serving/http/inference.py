@@ -47,11 +47,12 @@ class Endpoint:
 
     async def _answer(self, scope: Any, protocol: Any, name: str, run: Callable[..., Awaitable[Any]]) -> None:
         started = time.perf_counter()
+        limits = self.model.spec.limits
         job: Job | None = None
         stages: tuple[float, ...] | None = None
         try:
             pieces = name == "oip" and scope.headers.get(oip.HEADER_LENGTH) is not None
-            payload = await request_body.read(scope, protocol, self.model.spec.limits.request_bytes, pieces)
+            payload = await request_body.read_within(limits.timeout_s, scope, protocol, limits.request_bytes, pieces)
             started = time.perf_counter()
             answer, job, stages = await run(scope, payload, protocol.client_disconnect, started)
         except EXPECTED as error:

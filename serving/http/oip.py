@@ -150,7 +150,7 @@ def encode(
         elif datatype == "BF16":
             raise InvalidInput(f"output {name!r}: BF16 cannot be sent as JSON; ask for it with binary_data: true")
         else:
-            tensor["data"] = array.reshape(-1)
+            tensor["data"] = np.ascontiguousarray(array).reshape(-1)
         described.append(tensor)
     answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": described}
     if request.id is not None:

@@ -181,6 +181,23 @@ def test_cold_policies(
         assert shapes["met_cold"] == {"x=1x16:fp32": 1}
 
 
+def test_a_body_that_never_ends_is_not_waited_for(start_server: Serve, warmed: Callable[..., list[str]]) -> None:
+    server = start_server(warmed())
+    server.wait_ready(60)
+    head = b"POST /v2/models/sleeper/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    with socket.create_connection(urlsplit(server.url).netloc.split(":"), timeout=30) as connection:  # type: ignore[arg-type]
+        connection.sendall(head)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 504")
+
+
+def test_a_padded_answer_in_json_is_whole(start_server: Serve, warmed: Callable[..., list[str]]) -> None:
+    server = start_server(warmed())
+    server.wait_ready(60)
+    status, _, answer = infer(server, 0.01, width=1, rows=2)
+    assert status == 200
+    assert answer["outputs"][0]["data"] == pytest.approx([0.01, 0.01])
+
+
 def test_a_full_queue_says_when_to_come_back(start_server: Serve, warmed: Callable[..., list[str]]) -> None:
     server = start_server(warmed())
     server.wait_ready(60)
@@ -256,7 +273,7 @@ def test_state_changes_need_the_token(start_server: Serve, warmed: Callable[...,
     assert infer(server, 0, width=16)[0] == 503
     assert call(server.admin_url, "POST", "/v2/models/sleeper/warm", asked, bearer)[0] == 200
     assert infer(server, 0, width=16)[0] == 200
-    for wrong in (b"", b"{}", b'{"shape": "nonsense"}', b'{"shape": "x=1x16x3:fp32"}'):
+    for wrong in (b"", b"{}", b'{"shape": "nonsense"}', b'{"shape": "x=1x16x3:fp32"}', b'{"shape": "x=1x99999:fp32"}'):
         assert call(server.admin_url, "POST", "/v2/models/sleeper/warm", wrong, bearer)[0] == 400
 
 
