@@ -115,6 +115,11 @@ def check(path: Path) -> list[str]:
         return []
     problems = integrity(path, (TABLE,))
     if TABLE in tables(path):
+        try:
+            with opened(path) as database:
+                database.execute(f"SELECT {_COLUMNS} FROM {TABLE} LIMIT 0")
+        except sqlite3.Error as error:
+            return [*problems, f"SQLite cannot read its rows: {error}"]
         problems += [fault for row in salvage(path) if (fault := row.fault())]
     return problems
 

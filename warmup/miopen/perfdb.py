@@ -157,12 +157,16 @@ def write_sqlite(records: Mapping[str, Mapping[str, str]], path: Path) -> None:
 def check_sqlite(path: Path) -> list[str]:
     """What is wrong with an SQLite perf-db, in words."""
     problems = integrity(path, tuple(_TABLES))
-    if not problems:
+    if problems:
+        return problems
+    try:
         with opened(path) as database:
+            database.execute(f"{_ROWS} LIMIT 0")  # has the columns that MIOpen reads
             orphans = database.execute("SELECT count(*) FROM perf_db WHERE config NOT IN (SELECT id FROM config)")
             count = orphans.fetchone()[0]
-        problems += [f"{count} rows of parameters belong to no problem"] if count else []
-    return problems
+    except sqlite3.Error as error:
+        return [f"SQLite cannot read its rows: {error}"]
+    return [f"{count} rows of parameters belong to no problem"] if count else []
 
 
 def _read_sqlite(path: Path, data: bytes) -> dict[str, dict[str, str]]:

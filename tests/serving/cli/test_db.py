@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,24 @@ def test_a_target_without_a_directory_is_named_as_it_was_given(sound: Path, tmp_
     done = _db("repair", source, "-o", out)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert str(out) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"),
+    [
+        ("gfx942130_1.1.0.udb", ("config (id, other)", "perf_db (id, solver, config, params)")),
+        ("gfx942130_1.1.0.udb", ("config (id)", "perf_db (id)")),
+        ("gfx942.ukdb", ("kern_db (id INTEGER PRIMARY KEY, other)",)),
+    ],
+)
+def test_a_file_with_other_columns_is_a_finding(tmp_path: Path, name: str, tables: tuple[str, ...]) -> None:
+    path = tmp_path / name
+    with closing(sqlite3.connect(path)) as database:
+        for table in tables:
+            database.execute(f"CREATE TABLE {table}")
+    done = _db("check", path, "--json")
+    assert done.exit_code == 1
+    assert ["no such column" in finding["what"] for finding in json.loads(done.stdout)["findings"]] == [True]
 
 
 def test_check_ends_with_one_where_there_are_findings(sound: Path, damaged: Path) -> None:
