@@ -80,15 +80,6 @@ class TensorShape:
     def numpy_dtype(self) -> np.dtype:
         return np.dtype(DTYPES[self.dtype][0])
 
-    def contains(self, other: TensorShape) -> bool:
-        """Whether ``other`` fits into this tensor when padded at the end of each dim."""
-        return (
-            self.name == other.name
-            and self.dtype == other.dtype
-            and len(self.dims) == len(other.dims)
-            and all(mine >= theirs for mine, theirs in zip(self.dims, other.dims, strict=True))
-        )
-
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -148,9 +139,3 @@ class Shape:
     def elements(self) -> int:
         """The number of elements of all inputs together."""
         return sum(tensor.elements for tensor in self.tensors)
-
-    def contains(self, other: Shape) -> bool:
-        """Whether ``other`` fits into this shape when every input is padded at the end of each dim."""
-        return len(self.tensors) == len(other.tensors) and all(
-            mine.contains(theirs) for mine, theirs in zip(self.tensors, other.tensors, strict=True)
-        )

@@ -73,26 +73,3 @@ def test_lookup_and_size() -> None:
     assert shape["y"].dims == ()
     with pytest.raises(KeyError):
         shape["z"]
-
-
-@pytest.mark.parametrize(
-    ("larger", "smaller", "holds"),
-    [
-        ("x=2x3:fp32", "x=2x3:fp32", True),
-        ("x=2x4:fp32", "x=1x3:fp32", True),
-        ("x=2x4:fp32", "x=3x3:fp32", False),
-        ("x=2x4:fp32", "x=2x4:fp16", False),
-        ("x=2x4:fp32", "y=2x4:fp32", False),
-        ("x=2x4:fp32", "x=4:fp32", False),
-        ("x=2:fp32,y=2:fp32", "x=1:fp32,y=2:fp32", True),
-        ("x=2:fp32,y=2:fp32", "x=1:fp32,y=3:fp32", False),
-        ("x=2:fp32,y=2:fp32", "x=2:fp32", False),
-    ],
-)
-def test_what_contains_what(larger: str, smaller: str, holds: bool) -> None:
-    assert Shape.parse(larger).contains(Shape.parse(smaller)) is holds
-
-
-@given(shape=shapes)
-def test_a_shape_contains_itself(shape: Shape) -> None:
-    assert shape.contains(shape)
