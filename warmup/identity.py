@@ -7,7 +7,6 @@ packages' metadata.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -90,11 +89,6 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[D
         for field in sorted({*expected, *found})
         if expected.get(field) != found.get(field) and ("." not in field or (field in expected and field in found))
     ]
-
-
-def fingerprint(facts: Mapping[str, str]) -> str:
-    """A digest of an identity, to compare it at a glance."""
-    return hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _threads(declared: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handlers.spec import ModelSpec
-from warmup.identity import Difference, differences, engine_facts, fingerprint, identity, node
+from warmup.identity import Difference, differences, engine_facts, identity, node
 from warmup.stores.registry import STORES
 
 # As in the properties files of a processor and of an MI300X in CPX mode.
@@ -149,5 +149,3 @@ def test_the_whole_identity(tmp_path: Path) -> None:
     found = identity([spec()], STORES[:1], tmp_path)
     assert found["engine.m"] == engine_facts(spec())
     assert f"{STORES[0].name}.compiler" in found
-    assert fingerprint(found) == fingerprint(dict(reversed(found.items())))
-    assert fingerprint(found) != fingerprint({**found, "torch": "0"})

@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 from handlers.spec import ModelSpec
+from warmup.identity import LAYOUT_SWITCHES
 from warmup.miopen import checkup, kernelcache
 from warmup.miopen.contents import CACHE, DB, SCRATCH, database_files, entries, kernel_caches
 from warmup.miopen.damage import DbFinding
@@ -38,7 +39,6 @@ SERVE_MODE = "PREHEAT_MIOPEN_SERVE_MODE"
 _SERVE_MODES = (FAST, HYBRID, DYNAMIC_HYBRID)
 LOCKS = "miopen-lockfiles"  # beside the databases in some versions of MIOpen
 _FIND_DB = ".ufdb.txt"
-_LAYOUT_SWITCHES = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
 
 
 class MIOpenStore(Store):
@@ -77,7 +77,7 @@ class MIOpenStore(Store):
 
     def identity(self) -> dict[str, str]:
         """``arch``, ``units``, ``xnack``, ``version`` with the build's hash ("none" without MIOpen), and ``layout``."""
-        layout = " ".join(f"{switch}={os.environ.get(switch) or '0'}" for switch in _LAYOUT_SWITCHES)
+        layout = " ".join(f"{switch}={os.environ.get(switch) or '0'}" for switch in LAYOUT_SWITCHES)
         try:
             name = DbName.parse(database_stem() + _FIND_DB)
         except ProbeError:
