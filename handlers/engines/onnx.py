@@ -4,7 +4,7 @@ The list is an order of preference: the first provider that can be had runs the 
 it is listed. Where none can be had, the start fails with the reason of each: ONNX Runtime's own habit of going on
 with the CPU is switched off.
 
-Two options come from a store: ``onnxruntime.optimized_dir`` is a directory of graphs that ONNX Runtime has optimised.
+One option comes from a store: ``onnxruntime.optimized_dir`` is a directory of graphs that ONNX Runtime has optimised.
 A graph found there is loaded as it is, a missing one is optimised now and left there, in every phase: a file that
 appears while serving is a first call that somebody paid for, and shows as a new entry of the store.
 """

@@ -1,8 +1,7 @@
 """ONNX graphs that ONNX Runtime has optimised for this machine: what a start saves is optimising them again.
 
 The engine writes them (``handlers/engines/onnx.py``), one file per graph, provider and version of ONNX Runtime, beside
-their place and then renamed. The options that the engine takes are ``onnxruntime.optimized_dir``, the directory, and
-``onnxruntime.phase``.
+their place and then renamed. The engine is told the directory by its option ``onnxruntime.optimized_dir``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class OnnxRuntimeStore(TreeStore):
         return spec.engine.kind == "onnx"
 
     def settings(self, phase: Phase, root: Path) -> Settings:
-        return Settings(engine={"onnxruntime.optimized_dir": str(root.absolute()), "onnxruntime.phase": phase.value})
+        return Settings(engine={"onnxruntime.optimized_dir": str(root.absolute())})
 
     def identity(self) -> dict[str, str]:
         return {}  # ONNX Runtime's version and the processor are facts of the node

@@ -11,12 +11,11 @@ from warmup.stores.store import Phase
 
 @dataclass(frozen=True)
 class Started:
-    """A process for one model in one phase begins; ``shapes`` are to come, ``done`` were done before it."""
+    """A process for one model in one phase begins; ``shapes`` are to come."""
 
     phase: Phase
     model: str
     shapes: int
-    done: int = 0
 
 
 @dataclass(frozen=True)

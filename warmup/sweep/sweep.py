@@ -43,8 +43,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep came to. ``bundle`` is None where nothing could be proven; ``ran`` counts the shapes that were run,
-    ``seconds`` is the time of this sweep alone."""
+    """What a sweep came to. ``bundle`` is None where nothing could be proven; ``ran`` counts the shapes that were to be
+    proven, those included that a budget left out; ``seconds`` is the time of this sweep alone."""
 
     bundle: Bundle | None
     proofs: tuple[Proof, ...]

@@ -45,10 +45,7 @@ def test_empty_and_foreign_files_are_found(tmp_path: Path) -> None:
     assert "not an ONNX file" in findings(tmp_path, b"<html>")[0]
 
 
-def test_the_engine_is_told_the_directory_and_the_phase(tmp_path: Path) -> None:
+def test_the_engine_is_told_the_directory(tmp_path: Path) -> None:
     settings = OnnxRuntimeStore().settings(Phase.SERVE, tmp_path / "onnxruntime")
-    assert settings.engine == {
-        "onnxruntime.optimized_dir": str(tmp_path / "onnxruntime"),
-        "onnxruntime.phase": "serve",
-    }
+    assert settings.engine == {"onnxruntime.optimized_dir": str(tmp_path / "onnxruntime")}
     assert not settings.environment
