@@ -35,9 +35,10 @@ _ERRORS = {
     "400": "The request breaks a rule; the message says what, where, and what is allowed.",
     "404": "No such model, or not in that version.",
     "413": "The body is larger than the model's limits.request_bytes.",
-    "415": "The body has a content encoding; send it as it is.",
+    "415": "The body has a content encoding other than identity; send it as it is.",
     "500": "The model failed.",
-    "503": "Not ready, the queue is full (see Retry-After), or the shape is not warm and the model refuses cold ones.",
+    "503": "Not ready, stopping, the queue is full, or the device has no memory left (these have Retry-After); or the "
+    "shape is not warm and the model does not run cold ones.",
     "504": "The request took longer than the model's limits.timeout_s.",
 }
 
@@ -99,8 +100,11 @@ def _server_paths() -> Schema:
         "/": {
             "get": _operation(
                 "server",
-                "What is warm, what is not, and how requests fared",
-                _content("Status.", {_JSON: {"schema": reference("Status")}, **html}),
+                "What is missing until ready, and how each model fares; to a browser, the board of what is warm",
+                _content(
+                    "The status as JSON, or as a page where Accept names text/html.",
+                    {_JSON: {"schema": reference("Status")}, **html},
+                ),
             )
         },
     }
