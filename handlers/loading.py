@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import yaml
-
 import handlers
+from handlers.document import read_mapping
 from handlers.errors import ModelError
 from handlers.handler import Handler
 from handlers.sources import load_module
@@ -66,11 +65,8 @@ def _default_folders(store: Path) -> tuple[str, ...]:
         if not found:
             raise ModelError(f"{store}: no models: expected folders with a model.yaml")
         return found
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: {error}") from error
-    names = document.get("models") if isinstance(document, dict) and len(document) == 1 else None
+    document = read_mapping(path)
+    names = document.get("models") if len(document) == 1 else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ModelError(f"{path}: expected one key, 'models', with a list of folder names")
     return tuple(names)

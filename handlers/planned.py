@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from handlers.document import shortened
 from handlers.errors import ModelError
 from handlers.shapes import Shape
 from handlers.spec import BATCH, AxisRange, ModelSpec
@@ -34,8 +35,10 @@ def _shapes(spec: ModelSpec, folder: Path) -> list[Shape]:
     path = folder / str(spec.shapes.learned)
     try:
         return [Shape.parse(text) for text in json.loads(path.read_text(encoding="utf-8"))["shapes"]]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{spec.name}: shapes.learned: {path}: {error}") from error
+    except OSError as error:
+        raise ModelError(f"{spec.name}: shapes.learned: {path}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"{spec.name}: shapes.learned: {path}: {shortened(str(error))}") from error
 
 
 def _sizes(spec: ModelSpec, shape: Shape) -> dict[str, int]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from handlers.document import quoted, read_mapping, shortened
 from handlers.errors import ModelError
 from handlers.shapes import Shape, TensorShape, dtype_name
 
@@ -39,7 +39,7 @@ def _bytes(value: object) -> object:
     """Bytes of ``2.5GB`` or ``512 MiB``; anything else is left for pydantic to judge."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]+)", value.strip())
     if not match or match[2].upper() not in _UNITS:
         raise ValueError("expected bytes, or a number with B, KB, MB, GB, KiB, MiB or GiB, such as 2.5GB")
     return round(float(match[1]) * _UNITS[match[2].upper()])
@@ -234,14 +234,7 @@ class ModelSpec(_Strict):
 def load_spec(folder: Path) -> ModelSpec:
     """Reads ``folder/model.yaml``; raises ModelError naming the file and every key that is wrong."""
     path = folder / "model.yaml"
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: not YAML: {error}") from error
-    if not isinstance(document, dict):
-        raise ModelError(f"{path}: expected a mapping at the top, found {type(document).__name__}")
+    document = read_mapping(path)
     try:
         return ModelSpec.model_validate(document)
     except ValidationError as error:
@@ -249,12 +242,12 @@ def load_spec(folder: Path) -> ModelSpec:
 
 
 def _describe(path: Path, document: dict[str, Any], problem: Mapping[str, Any]) -> str:
-    key = ".".join(map(str, problem["loc"])) or "(top)"
-    line = f"{path}: {key}: {problem['msg'].removeprefix('Value error, ')}"
+    key = ".".join(shortened(str(part), 80) for part in problem["loc"]) or "(top)"
+    line = f"{path}: {key}: {shortened(problem['msg'].removeprefix('Value error, '))}"
     if problem["type"] == "extra_forbidden":
         line = f"{path}: {key}: unknown key; allowed here: {', '.join(_allowed(problem['loc']))}"
     elif not isinstance(problem.get("input"), (dict, list)):
-        line += f" (found {problem.get('input')!r})"
+        line += f" (found {quoted(problem.get('input'))})"
     return line
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from handlers.document import shortened
 from handlers.errors import ModelError
 from handlers.shapes import Shape, ShapeError
 from handlers.spec import AxisRange, ModelSpec
@@ -122,6 +123,6 @@ def _learned(spec: ModelSpec, path: Path) -> dict[Shape, float]:
         return {Shape.parse(text): float(count) for text, count in counts["shapes"].items() if float(count) > 0}
     except OSError as error:
         raise ModelError(f"{spec.name}: shapes.learned: {path}: {error.strerror}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        reason = str(error) if isinstance(error, ShapeError) else 'expected {"shapes": {SHAPE: COUNT}}'
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        reason = shortened(str(error)) if isinstance(error, ShapeError) else 'expected {"shapes": {SHAPE: COUNT}}'
         raise ModelError(f"{spec.name}: shapes.learned: {path}: {reason}") from error

@@ -31,7 +31,9 @@ def test_the_largest_planned_size(
     assert largest(describe(ENGINE, shapes=shapes), tmp_path, AXES) == expected
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"shapes": ["nonsense"]}', '{"shapes": {}}'])
+@pytest.mark.parametrize(
+    "text", [None, "{", "[]", "[" * 100_000, '{"shapes": ["nonsense"]}', '{"shapes": {}}'], ids=range(6)
+)
 def test_a_learned_plan_that_is_wrong(describe: Describe, tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "traffic.json").write_text(text)

@@ -115,6 +115,28 @@ def test_what_is_no_mapping(tmp_path: Path, text: str, message: str) -> None:
         read(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("name", "x" * 10_000),
+        ("name", "NUMBER"),
+        ("engine.threads", "NUMBER"),
+        ("engine.graph_memory", "9" * 4000 + "GB"),
+        ("engine." + "x" * 10_000, 1),
+        ("engine.source", "x" * 10_000 + ".pt"),
+        ("shapes", {"list": ["x" * 10_000]}),
+        ("shapes", {"list": ["x=" + "9" * 5000 + ":fp32"]}),
+    ],
+    ids=range(8),
+)
+def test_long_values_are_told_in_short(tmp_path: Path, path: str, value: Any) -> None:
+    place = path[:20].rstrip("x")
+    with pytest.raises(ModelError, match=f"model.yaml: {place}") as raised:
+        # hexadecimal numbers may be of any length
+        read(tmp_path, yaml.safe_dump(changed(path, value)).replace("NUMBER", hex(1 << 20_000)))
+    assert len(str(raised.value)) < 1000
+
+
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "model.yaml").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ModelError, match=r"model\.yaml: not YAML"):
