@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 
 from handlers.errors import ModelError
 
@@ -19,7 +21,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     YAML cannot make (a month 99), or no mapping at the top.
     """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -52,7 +54,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:  # of int(), or of a date that is none
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+            raise ConstructorError(None, None, str(error), node.start_mark) from error
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -61,6 +63,6 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
                     said = f"the key {quoted(key.value)} is there twice"
-                    raise yaml.composer.ComposerError(None, None, said, key.start_mark)
+                    raise ComposerError(None, None, said, key.start_mark)
                 seen.add((key.tag, key.value))
         return node

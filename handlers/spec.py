@@ -45,10 +45,20 @@ def _bytes(value: object) -> object:
     return round(float(match[1]) * _UNITS[match[2].upper()])
 
 
+def _number(value: object) -> object:
+    """Refuses true and false, which Python would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return value
+
+
 Dtype = Annotated[str, AfterValidator(_short_dtype)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Axis = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
-Size = Annotated[int, Field(ge=1, le=1 << 31)]
+Whole = Annotated[int, BeforeValidator(_number)]
+Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Size = Annotated[Whole, Field(ge=1, le=1 << 31)]
+Weight = Annotated[Real, Field(gt=0, le=1e12)]
 
 
 class _Strict(BaseModel):
@@ -80,6 +90,15 @@ class TensorSpec(_Strict):
         return found
 
 
+_COMMON = {"kind", "source", "threads"}
+_ENGINE_KEYS = {
+    "torch": _COMMON
+    | {"weights", "arguments", "precision", "execution", "channels_last", "graph_memory", "search", "tf32"},
+    "onnx": _COMMON | {"precision", "providers", "options"},
+    "python": _COMMON | {"arguments"},
+}
+
+
 class EngineSpec(_Strict):
     """What executes the model.
 
@@ -100,8 +119,8 @@ class EngineSpec(_Strict):
     channels_last: bool = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
-    threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    graph_memory: Annotated[int, BeforeValidator(_bytes), Field(ge=1)] | None = None
+    threads: Annotated[Whole, Field(ge=0, le=1024)] = 0
+    graph_memory: Annotated[Whole, BeforeValidator(_bytes), Field(ge=1)] | None = None
     search: bool = False
     tf32: bool = False
 
@@ -111,6 +130,14 @@ class EngineSpec(_Strict):
         if value is not None and Path(value).suffix in {".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt"}:
             raise ValueError(f"{value!r} may hold a pickle; use .pt2, .ts, .onnx or safetensors weights")
         return value
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> EngineSpec:
+        allowed = _ENGINE_KEYS[self.kind]
+        foreign = sorted(self.model_fields_set - allowed)
+        if foreign:
+            raise ValueError(f"{', '.join(foreign)}: not of kind {self.kind}, which has {', '.join(sorted(allowed))}")
+        return self
 
 
 class AxisRange(_Strict):
@@ -134,7 +161,7 @@ class WeightedShape(_Strict):
     """One shape of an explicit list, with the share of traffic that is expected to ask for it."""
 
     shape: str
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Weight = 1.0
 
     @field_validator("shape")
     @classmethod
@@ -154,7 +181,7 @@ class ShapesSpec(_Strict):
     list: tuple[WeightedShape, ...] | None = None
     learned: str | None = None
     pad: tuple[Axis, ...] = ()
-    weights: dict[Axis, dict[int, Annotated[float, Field(gt=0)]]] = {}
+    weights: dict[Axis, dict[Size, Weight]] = {}
 
     @field_validator("list", mode="before")
     @classmethod
@@ -170,19 +197,30 @@ class ShapesSpec(_Strict):
             raise ValueError(f"exactly one of grid, list, learned is needed, found {', '.join(given) or 'none'}")
         return self
 
+    @model_validator(mode="after")
+    def _weighted_sizes_planned(self) -> ShapesSpec:
+        if self.weights and self.grid is None:
+            raise ValueError(f"weights are of the sizes of a grid; {'list' if self.list else 'learned'} has its own")
+        for axis, sizes in (self.grid or {}).items():
+            weights = self.weights.get(axis, {})
+            unknown = sorted(weights.keys() - set(sizes.values() if isinstance(sizes, AxisRange) else sizes))
+            if unknown:
+                raise ValueError(f"weights.{axis} names {unknown}, which grid.{axis} does not have")
+        return self
+
 
 class BatchingSpec(_Strict):
     """How long a request may wait for company (``max_delay_ms``) and how many may wait (``queue``)."""
 
-    max_delay_ms: Annotated[float, Field(ge=0, le=10_000)] = 2.0
-    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    max_delay_ms: Annotated[Real, Field(ge=0, le=10_000)] = 2.0
+    queue: Annotated[Whole, Field(ge=1, le=1_000_000)] = 256
 
 
 class LimitsSpec(_Strict):
     """The largest request body in bytes, and the longest a request may take in seconds."""
 
-    request_bytes: Annotated[int, Field(ge=1, le=1 << 34)] = 16 << 20
-    timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    request_bytes: Annotated[Whole, Field(ge=1, le=1 << 34)] = 16 << 20
+    timeout_s: Annotated[Real, Field(gt=0, le=86_400)] = 30.0
 
 
 class ModelSpec(_Strict):
@@ -198,7 +236,7 @@ class ModelSpec(_Strict):
     cold: Literal["pad", "run", "reject"] = "run"
     batching: BatchingSpec = BatchingSpec()
     limits: LimitsSpec = LimitsSpec()
-    ready_coverage: Annotated[float, Field(ge=0, le=1)] = 1.0
+    ready_coverage: Annotated[Real, Field(ge=0, le=1)] = 1.0
 
     @field_validator("inputs", "outputs")
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +82,8 @@ def expand(spec: ModelSpec, folder: Path) -> Plan:
         if problem:
             raise ModelError(f"{spec.name}: planned shape {shape}: {problem}")
     total = sum(weighted.values())
+    if not 0 < total < math.inf:
+        raise ModelError(f"{spec.name}: shapes: the weights add up to {total}; make them larger or smaller")
     ordered = sorted(weighted.items(), key=lambda item: (-item[1], item[0].text))
     return Plan(spec.name, tuple(PlannedShape(shape, weight / total) for shape, weight in ordered))
 

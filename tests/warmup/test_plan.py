@@ -46,3 +46,16 @@ def test_a_learned_file_that_is_wrong_is_told_in_short(tmp_path: Path, text: str
     with pytest.raises(ModelError, match=r"text: shapes.learned: .*seen\.json: ") as raised:
         expand(spec(learned="seen.json"), tmp_path)
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("count", ["Infinity", "1e308"])
+def test_counts_that_add_up_to_no_number_are_refused(tmp_path: Path, count: str) -> None:
+    (tmp_path / "seen.json").write_text(f'{{"shapes": {{"x=1x8:fp32": {count}, "x=2x8:fp32": {count}}}}}')
+    with pytest.raises(ModelError, match="text: shapes: the weights add up to inf"):
+        expand(spec(learned="seen.json"), tmp_path)
+
+
+def test_weights_that_vanish_are_refused(tmp_path: Path) -> None:
+    tiny = {"grid": {"batch": [1], "width": [8]}, "weights": {"batch": {1: 1e-300}, "width": {8: 1e-300}}}
+    with pytest.raises(ModelError, match=r"the weights add up to 0\.0"):
+        expand(spec(**tiny), tmp_path)
