@@ -73,7 +73,12 @@ def engine_facts(spec: ModelSpec) -> str:
     """What of an engine's description decides which entries it looks for, beside what the model computes."""
     engine = spec.engine
     return json.dumps(
-        {"providers": list(engine.providers), "threads": _threads(engine.threads), "options": engine.options},
+        {
+            "providers": list(engine.providers),
+            "threads": _threads(engine.threads),
+            "options": engine.options,
+            "tf32": engine.tf32,
+        },
         sort_keys=True,
     )
 
