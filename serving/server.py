@@ -18,6 +18,7 @@ from serving.barrier import Barrier
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
 from serving.listener import HttpServer
+from serving.metrics.devices import DeviceGauges
 from serving.metrics.metrics import Metrics
 from serving.model import Served, ServedModel
 from serving.prepare import Prepared
@@ -91,6 +92,7 @@ class Server:
         background = [
             loop.create_task(self._flush(repository)),
             loop.create_task(self._watch(repository, metrics, starts)),
+            loop.create_task(_watch_devices(metrics)),
         ]
         await self._stop.wait()
         log.info("draining")
@@ -141,6 +143,14 @@ class Server:
                 for key in look.new:
                     log.warning("a miss after ready: %s has a new entry %s", store, key)
             await asyncio.sleep(_WATCH_SECONDS)
+
+
+async def _watch_devices(metrics: Metrics) -> None:
+    """Keeps the gauges of the accelerators up to date, where there are any."""
+    gauges = await asyncio.to_thread(DeviceGauges, metrics)
+    while gauges.present:
+        await asyncio.to_thread(gauges.look)
+        await asyncio.sleep(_WATCH_SECONDS)
 
 
 def _describe(bundle: BundleFacts, metrics: Metrics) -> None:

@@ -56,6 +56,11 @@ class Metrics:
         self.warmup_remaining = self._gauge(
             "warmup_remaining_seconds", "Expected time until warm.", "livemax", "model", "phase"
         )
+        self.device_info = self._gauge("device_info", "An accelerator.", "livemax", "device", "name", "driver")
+        self.device_memory = self._gauge("device_memory_bytes", "Its memory.", "livemax", "device", "kind")
+        self.device_busy = self._gauge(
+            "device_busy_ratio", "Share of time in which it ran anything.", "livemax", "device"
+        )
         self.ready = self._gauge("ready", "1 if the server is ready for traffic.", "livemin")
         self.bundle_info = self._gauge(
             "bundle_info", "The bundle served.", "livemax", "bundle", "arch", "cu", "versions"
