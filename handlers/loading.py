@@ -14,7 +14,7 @@ import handlers
 from handlers.document import read_mapping
 from handlers.errors import ModelError
 from handlers.handler import Handler
-from handlers.sources import load_module
+from handlers.sources import RANDOM, class_source, load_module, resolve
 from handlers.spec import ModelSpec, load_spec
 
 OWN_HANDLER = "handler.py"  # what model.yaml's ``handler`` says where the model's folder brings its own
@@ -47,15 +47,39 @@ def find_models(store: Path, names: Iterable[str] = ()) -> tuple[Model, ...]:
 def load_handler(spec: ModelSpec, folder: Path) -> Handler:
     """The handler of a model, not yet initialized; raises ModelError naming what is there instead."""
     if spec.handler == OWN_HANDLER:
-        return _only_handler(load_module(folder, OWN_HANDLER), f"{folder / OWN_HANDLER}")()
+        path = folder / OWN_HANDLER
+        return _made(_only_handler(load_module(folder, OWN_HANDLER), str(path)), str(path))
     known = _modules()
     if spec.handler not in known:
         raise ModelError(
             f"{spec.name}: handler: no handler {spec.handler!r}; allowed: {', '.join(known)}, or {OWN_HANDLER} for a "
             "class in the model's folder"
         )
-    module = importlib.import_module(f"handlers.{spec.handler}")
-    return _only_handler(module, f"{spec.name}: handler: handlers/{spec.handler}.py")()
+    where = f"{spec.name}: handler: handlers/{spec.handler}.py"
+    try:
+        module = importlib.import_module(f"handlers.{spec.handler}")
+    except ImportError as error:
+        raise ModelError(f"{where}: {error}") from error
+    return _made(_only_handler(module, where), where)
+
+
+def check_parts(model: Model) -> None:
+    """Raises ModelError on what can be seen to be wrong with a model before any framework has been loaded.
+
+    That are a handler that cannot be made, a source or weights that are not there, and a python model without outputs.
+    """
+    spec, engine = model.spec, model.spec.engine
+    load_handler(spec, model.folder)
+    of_class = class_source(engine.source)
+    files = {"source": of_class[0] if of_class else engine.source, "weights": engine.weights or RANDOM}
+    for key, source in files.items():
+        if not source.startswith(RANDOM):
+            try:
+                resolve(source, model.folder)
+            except ModelError as error:
+                raise ModelError(f"{spec.name}: engine.{key}: {error}") from error
+    if engine.kind == "python" and not spec.outputs:
+        raise ModelError(f"{spec.name}: outputs: a python model must name its outputs, with dtype and dims")
 
 
 def _default_folders(store: Path) -> tuple[str, ...]:
@@ -92,3 +116,10 @@ def _only_handler(module: ModuleType, where: str) -> type[Handler]:
         names = ", ".join(value.__name__ for value in found) or "none"
         raise ModelError(f"{where}: expected exactly one subclass of Handler, found {names}")
     return found[0]
+
+
+def _made(handler: type[Handler], where: str) -> Handler:
+    try:
+        return handler()
+    except Exception as error:  # whatever a model's code raises
+        raise ModelError(f"{where}: {handler.__name__}: {type(error).__name__}: {error}") from error

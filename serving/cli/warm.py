@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from handlers.errors import ModelError
-from handlers.loading import find_models
+from handlers.loading import check_parts, find_models
 from serving.cli.output import console, errors, fail, print_json, reported
 from serving.places import default_bundle, default_models
 from warmup.accelerators import NoSuchAccelerator, accelerators, chosen, pinned
@@ -95,6 +95,9 @@ def warm(
 
         warm_problems(problems, out, workers=workers, budget=budget, shard=shard, as_json=json)
     with reported(ModelError, BundleError, SweepRunning, WorkspaceError, JournalError, NoSuchAccelerator):
+        found = find_models(model_store, models or ())
+        for model in found:
+            check_parts(model)
         if devices:
             if budget or shard:
                 fail("--devices takes neither --budget nor --shard")
@@ -104,7 +107,6 @@ def warm(
 
                 raise typer.Exit(warm_devices(listed, models or (), model_store, out, json))
             os.environ.update(pinned(*listed))
-        found = find_models(model_store, models or ())
         request = Request(found, out, budget, shard, fresh)
         view = _View()
         try:

@@ -113,6 +113,33 @@ def test_what_cannot_run_is_status_2(run: Run, write: Callable[..., None], argum
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"handler": "nonsense"}, "plain: handler: no handler 'nonsense'; allowed: "),
+        ({"handler": "handler.py"}, "handler.py: Mine: RuntimeError: no such tokenizer"),
+        ({"engine": {"kind": "python", "source": "other.py:Net"}}, "plain: engine.source: "),
+        ({"engine": {"kind": "onnx", "source": "absent.onnx"}}, "plain: engine.source: "),
+        ({"engine": {"kind": "torch", "source": "net.py:Net", "weights": "w.safetensors"}}, "plain: engine.weights: "),
+        ({"outputs": []}, "plain: outputs: a python model must name its outputs"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_once_before_any_work(
+    run: Run, write: Callable[..., None], tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    write(1, 2)
+    path = tmp_path / "models" / "plain" / "model.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    (path.parent / "handler.py").write_text(
+        "from handlers.handler import Handler\nclass Mine(Handler):\n"
+        "    def __init__(self):\n        raise RuntimeError('no such tokenizer')\n"
+    )
+    done = run()
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert told in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]
+
+
 def test_a_second_sweep_at_once_is_status_2(run: Run, write: Callable[..., None], tmp_path: Path) -> None:
     write(1)
     with reserved(tmp_path / "bundle"):
