@@ -50,7 +50,7 @@ def key_id(key: Ed25519PublicKey) -> str:
 def generate(private: Path, public: Path) -> PublicKey:
     """Makes a key pair: PKCS #8 PEM, readable by this user alone, and the public key beside it.
 
-    Raises BundleError where a file is there already: a key is never overwritten.
+    Raises BundleError where a file is there already: a key is never overwritten. A full disk leaves neither of them.
     """
     key = Ed25519PrivateKey.generate()
     for path in (private, public):
@@ -60,15 +60,19 @@ def generate(private: Path, public: Path) -> PublicKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     shown = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    made: list[Path] = []
     try:
-        with created(private) as file:
-            file.write(secret)
-        with created(public, 0o644) as file:
-            file.write(shown)
-        sync(private)
-        sync(public)
-    except OSError as error:
-        raise BundleError(f"{error.filename}: {error.strerror}") from error
+        for path, text, mode in ((private, secret, 0o600), (public, shown, 0o644)):
+            with created(path, mode) as file:
+                made.append(path)
+                file.write(text)
+            sync(path)
+    except BaseException as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise BundleError(f"{error.filename or made[-1]}: {error.strerror}") from error
+        raise
     return PublicKey(str(public), key_id(key.public_key()), key.public_key())
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import stat
@@ -91,6 +92,20 @@ def test_malformed_signature_files_are_refused(key: Ed25519PrivateKey, change) -
     change(document)
     with pytest.raises(BundleRefused, match=r"^manifest\.sig: "):
         parse(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("full", ["k.pem", "k.pub"])
+def test_a_full_disk_leaves_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+    def sync(path: Path) -> None:
+        if path.name == full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr("warmup.bundle.signature.sync", sync)
+        with pytest.raises(BundleError, match=rf"{full}: No space left on device"):
+            generate(tmp_path / "k.pem", tmp_path / "k.pub")
+    assert list(tmp_path.iterdir()) == []
+    generate(tmp_path / "k.pem", tmp_path / "k.pub")
 
 
 def test_generated_keys_load_and_are_kept_private(tmp_path: Path) -> None:
