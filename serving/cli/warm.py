@@ -19,6 +19,7 @@ from serving.cli.output import console, errors, fail, print_json, reported
 from serving.places import default_bundle, default_models
 from warmup.accelerators import NoSuchAccelerator, accelerators, chosen, pinned
 from warmup.bundle.files import BundleError
+from warmup.plan import expand
 from warmup.proof import ShapeProof
 from warmup.sweep.journal import JournalError
 from warmup.sweep.progress import Advanced, Note, Started
@@ -101,7 +102,8 @@ def warm(
         if devices:
             if budget or shard:
                 fail("--devices takes neither --budget nor --shard")
-            listed = tuple(chosen(devices, accelerators()))
+            widest = max(len(expand(model.spec, model.folder)) for model in find_models(model_store, models or ()))
+            listed = chosen(devices, accelerators())[:widest]  # more of them would have nothing to do
             if len(listed) > 1:
                 from serving.cli.warm_devices import warm_devices
 
