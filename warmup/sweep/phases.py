@@ -31,7 +31,7 @@ Key = tuple[str, Shape]
 @dataclass
 class Phases:
     """One sweep's work on its stores. ``failures`` says why a shape will not be proven,
-    ``crew`` makes a phase's worker processes."""
+    ``broken`` why a model could not be loaded, ``crew`` makes a phase's worker processes."""
 
     models: Mapping[str, Model]
     stores: tuple[Store, ...]
@@ -41,6 +41,7 @@ class Phases:
     costs: Costs
     ends: float | None  # of time.monotonic, where there is a budget
     failures: dict[Key, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
     crew: Callable[..., Crew] = Crew
 
     def run(self, wanted: list[Candidate]) -> None:
@@ -138,8 +139,11 @@ class Phases:
                     )
                 except WorkerFailed as error:
                     crew.kill()
+                    self.broken[candidate.model] = str(error)
+                    if any(c.model != candidate.model for c in left):  # else it is what the sweep ends with
+                        self.report(Note(f"{phase.value} {candidate.model}: {error}"))
                     for other in [c for c in left if c.model == candidate.model]:
-                        self._fail(phase, other, str(error))
+                        self.failures[other.model, other.shape] = f"{phase.value}: {error}"
                         left.remove(other)
                     continue
                 except WorkerDied as error:

@@ -73,8 +73,9 @@ class _Target:
 def sweep(request: Request, report: Report) -> Outcome:
     """Warms the models and leaves a bundle at ``request.out``, built upon the one that is there.
 
-    Raises ModelError on a model that is wrong, SweepRunning where another sweep is at work; WorkspaceError,
-    JournalError and BundleError where the disk is full or not to be written. The same request takes it up again.
+    Raises ModelError on a model that is wrong, and where no model can be loaded; SweepRunning where another sweep is at
+    work; WorkspaceError, JournalError and BundleError where the disk is full or not to be written.
+    The same request takes it up again.
     """
     try:
         return _sweep(request, report)
@@ -112,6 +113,9 @@ def _sweep(request: Request, report: Report) -> Outcome:
             )
             phases.run([candidate for target in targets for candidate in target.wanted])
             proofs = tuple(_proof(target, journal.history, phases, request.shard) for target in targets)
+            if phases.broken.keys() >= {model.spec.name for model in request.models} and not _began(journal, proofs):
+                work.clear()
+                raise ModelError("; ".join(_naming(name, reason) for name, reason in phases.broken.items()))
             ran = sum(len(target.wanted) for target in targets)
             made = None
             if any(proof.proven() for proof in proofs):
@@ -131,6 +135,15 @@ def _target(model: Model, facts: Mapping[str, str], base: Base, shard: tuple[int
     part = plan.shard(*shard) if shard else plan
     wanted = tuple(Candidate(name, p.shape, p.weight) for p in part if p.shape.text not in proven)
     return _Target(model, digest, engine, plan, proven, wanted)
+
+
+def _naming(model: str, reason: str) -> str:
+    return reason if reason.startswith(f"{model}: ") else f"{model}: {reason}"
+
+
+def _began(journal: Journal, proofs: tuple[Proof, ...]) -> bool:
+    """Whether anything was done that a later sweep could build upon."""
+    return any(journal.history.done.values()) or any(proof.proven() for proof in proofs)
 
 
 def _unchanged(base: Base, targets: list[_Target], shard: tuple[int, int] | None) -> bool:

@@ -140,6 +140,29 @@ def test_what_is_wrong_with_a_model_is_told_once_before_any_work(
     assert [path.name for path in tmp_path.iterdir()] == ["models"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ({"kind": "python", "source": "net.py:Other"}, "no class 'Other'; found Net"),
+        ({"kind": "onnx", "source": "junk.onnx"}, "junk.onnx"),
+        ({"kind": "torch", "source": "junk.pt2"}, "junk.pt2"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_status_2(
+    run: Run, write: Callable[..., None], tmp_path: Path, engine: dict[str, str], told: str
+) -> None:
+    write(1, 2)
+    path = tmp_path / "models" / "plain" / "model.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"engine": engine}))
+    for name in ("junk.onnx", "junk.pt2"):
+        (path.parent / name).write_bytes(b"junk")
+    done = run()
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("preheat: plain: ")
+    assert told in done.stderr
+    assert not (tmp_path / "bundle").exists()
+
+
 def test_a_second_sweep_at_once_is_status_2(run: Run, write: Callable[..., None], tmp_path: Path) -> None:
     write(1)
     with reserved(tmp_path / "bundle"):

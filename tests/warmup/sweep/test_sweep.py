@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from handlers.errors import ModelError
 from handlers.loading import Model
 from warmup.bundle.files import BundleError
 from warmup.bundle.manifest import Manifest, open_bundle
@@ -120,13 +121,33 @@ def test_a_shape_that_fails_is_named_and_the_rest_is_proven(tmp_path: Path, pyth
 
 
 def test_where_nothing_is_proven_the_place_stays_as_it_was(tmp_path: Path, python_model: MakeModel) -> None:
-    model = python_model([1])
-    (model.folder / "net.py").write_text("class Other: pass")
-    outcome, _ = run(model, out=tmp_path / "bundle")
+    outcome, _ = run(python_model([13]), out=tmp_path / "bundle")
     assert outcome.bundle is None
     assert not outcome.holds
-    assert "no class 'Net'" in states(outcome)["x=1:fp32"]
+    assert "thirteen is not served" in states(outcome)["x=13:fp32"]
     assert not (tmp_path / "bundle").exists()
+
+
+def test_where_no_model_can_be_loaded_the_reason_is_told_once_and_no_stores_stay(
+    tmp_path: Path, python_model: MakeModel
+) -> None:
+    model = python_model([1, 2])
+    (model.folder / "net.py").write_text("class Other: pass")
+    with pytest.raises(ModelError, match=r"^plain: .*net\.py: no class 'Net'; found Other$"):
+        run(model, out=tmp_path / "bundle")
+    assert sorted(path.name for path in tmp_path.glob(".bundle.sweep/*")) == ["lock", "logs"]
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_model_that_cannot_be_loaded_does_not_keep_another_from_its_proof(
+    tmp_path: Path, python_model: MakeModel
+) -> None:
+    broken, sound = python_model([1, 2], "broken"), python_model([1])
+    (broken.folder / "net.py").write_text("class Other: pass")
+    outcome, watcher = run(broken, sound, out=tmp_path / "bundle")
+    assert not outcome.holds
+    assert [proof.model for proof in outcome.proofs if proof.proven()] == ["plain"]
+    assert watcher.notes.count("no class 'Net'") == 1
 
 
 def test_a_budget_that_is_spent_leaves_shapes_to_later_and_is_no_failure(
