@@ -148,7 +148,8 @@ def merge_(
             pull(location, scratch / str(index), _trust(pins.get(location, ""), key, trust), bar(None))
             for index, location in enumerate(locations)
         ]
-        joined = merge(pulled, into, STORES)
+        with _named({str(bundle.root): scrubbed(location) for bundle, location in zip(pulled, locations, strict=True)}):
+            joined = merge(pulled, into, STORES)
     _merged(joined, as_json)
     if joined.unproven:
         raise typer.Exit(1)
@@ -209,6 +210,18 @@ def _scratch(into: Path) -> Iterator[Path]:
     into.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{into.name}.shards-", dir=into.absolute().parent) as path:
         yield Path(path)
+
+
+@contextmanager
+def _named(copies: dict[str, str]) -> Iterator[None]:
+    """Errors about copies in a private directory name what they are copies of."""
+    try:
+        yield
+    except BundleError as error:
+        text = str(error)
+        for copy in sorted(copies, key=len, reverse=True):  # 10 before 1
+            text = text.replace(copy, copies[copy])
+        raise type(error)(text) from error
 
 
 def _pins(locations: list[str], digests: list[str]) -> dict[str, str]:

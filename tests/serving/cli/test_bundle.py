@@ -202,6 +202,18 @@ def test_merge_ends_with_1_where_shards_do_not_fit_or_need_a_proof(make: Callabl
     assert said(preheat("inspect", "both", "--json"))["models"]["m"]["proven"] == 1
 
 
+def test_merge_names_the_shards_as_they_were_given(make: Callable[..., Bundle]) -> None:
+    make("one", shard="1/2")
+    make("two", shard="2/2", identity={**node(), "torch": "1.0"})
+    refused = preheat("merge", "one", "two", "--into", "whole")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("preheat: not the same identity as one: two: torch: expected ")
+    make("two")
+    mixed = preheat("merge", "one", "two", "--into", "whole")
+    assert mixed.exit_code == 1
+    assert mixed.stderr.startswith("preheat: two is of a whole sweep")
+
+
 def test_merge_takes_strangers_by_digest_only(make: Callable[..., Bundle]) -> None:
     one = make("one", b"1", "1.bin", "1/2", SHAPES[:1])
     two = make("two", b"2", "2.bin", "2/2", SHAPES[1:])
