@@ -25,7 +25,8 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: not YAML: {shortened(' '.join(str(error).split()))}") from error
+        told = " ".join(str(error).split()).replace('in "<unicode string>", ', "in ")
+        raise ModelError(f"{path}: not YAML: {shortened(told)}") from error
     except RecursionError as error:
         raise ModelError(f"{path}: nested too deeply") from error
     if not isinstance(document, dict):

@@ -22,9 +22,9 @@ def test_a_mapping_is_read_with_what_it_merges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: {c: 1,\n  c: 2}", r"the key 'c' is there twice in .*line 3, column 3"),
+        ("a: 1\nb: {c: 1,\n  c: 2}", r"the key 'c' is there twice in line 3, column 3"),
         ("a: " + "[" * 2000, "nested too deeply"),
-        ("a: 1\nb: 9999-99-99", r"month must be in 1..12 in .*line 2, column 4"),
+        ("a: 1\nb: 9999-99-99", r"month must be in 1..12 in line 2, column 4"),
         ("a: " + "9" * 5000, r"Exceeds the limit .*line 1, column 4"),
         ("a: '" + "long " * 5000, "not YAML: .* ... "),
         ("? [a]\n: 1", "not YAML: .*unhashable key"),
