@@ -89,7 +89,6 @@ class Repository:
         del self._models[name]
         self._changed()
         await model.stop()
-        model.recorder.flush()
 
     async def stop(self, patience: float | None = None) -> None:
         """Stops all models; the requests on their way are answered, unless that takes over ``patience`` seconds."""

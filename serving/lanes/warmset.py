@@ -71,7 +71,7 @@ class WarmSet:
 
     def admit(self, shape: Shape, seconds: float) -> None:
         """Adds a shape that has been replayed; ``seconds`` is what one execution of it takes."""
-        rows, tails = self.split(tuple(tensor.dims for tensor in shape))
+        rows, tails = self.split(shape.dims)
         self._seconds.setdefault(tails, {})[rows] = seconds
         self._shapes[shape] = seconds
         self._routes.clear()
