@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import http
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from handlers.errors import InvalidInput, OutOfDeviceMemory, UnplannedShape
+from serving.http.request import BodyTooLarge, EncodingRefused, Headers
 from serving.lanes.job import ClientGone, ExecutionFailed, LaneClosed, QueueFull, RequestTimedOut
 from serving.model import NotReady
 from serving.repository import ModelNotFound
 
-Headers = list[tuple[str, str]]
-JSON: Headers = [("content-type", "application/json")]
+JSON: Headers = (("content-type", "application/json"),)
 CLIENT_GONE = 499  # nginx's code for a client that hung up; it is counted, never sent
-
-
-class BodyTooLarge(Exception):
-    """The request body is over the model's ``limits.request_bytes`` (HTTP 413)."""
-
-
-class EncodingRefused(Exception):
-    """The request body has a content encoding that the server does not undo (HTTP 415)."""
 
 
 STATUS: dict[type[Exception], int] = {
@@ -56,13 +47,12 @@ _TORCHSERVE_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A complete response."""
 
     status: int
     body: bytes
-    headers: Headers = field(default_factory=lambda: JSON)
+    headers: Headers = JSON
 
 
 def failure(error: Exception, protocol: str) -> Answer:
@@ -74,5 +64,14 @@ def failure(error: Exception, protocol: str) -> Answer:
         document = {"code": status, "type": kind, "message": str(error)}
     if isinstance(error, UnplannedShape):
         document["shapes"] = list(error.nearest)
-    headers = [*JSON, ("retry-after", "1")] if isinstance(error, _RETRY_LATER) else JSON
+    headers = (*JSON, ("retry-after", "1")) if isinstance(error, _RETRY_LATER) else JSON
     return Answer(status, orjson.dumps(document), headers)
+
+
+def plain(result: Any) -> Answer:
+    """A handler's result as a body: bytes and text as they are, anything else as JSON."""
+    if isinstance(result, (bytes, bytearray, memoryview)):
+        return Answer(200, bytes(result), (("content-type", "application/octet-stream"),))
+    if isinstance(result, str):
+        return Answer(200, result.encode(), (("content-type", "text/plain; charset=utf-8"),))
+    return Answer(200, orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY), JSON)
