@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +28,9 @@ PACKAGE = "libmiopen1"
 # The stand-in takes the place of the GPU's own libraries; the compiler is never called.
 REPLACED = re.compile(r"libamdhip64|librocblas|libhip|libclang|libamd|libhsa")
 HEADERS = "libamdhip64-dev"  # for the layout of HIP's structures
-PREFIXES = ("hip", "rocblas_")
+# Functions of the GPU's libraries; the last two are hipBLASLt's and HIP's by their C++ names.
+IMPORT = re.compile(r"(?:__)?hip\w+|rocblas_\w+|rsmi_\w+|_ZN13hipblaslt_ext\w+|_Z24hipExtModuleLaunchKernel\w+")
+FACES = re.compile(r"\[(lib(?:amdhip64|rocblas|hipblas|hipblaslt|hipfft|hiprtc|rocm_smi64|roctracer64)\.so\.\d+)\]")
 UNAVAILABLE = 3
 
 
@@ -42,11 +45,11 @@ def main() -> int:
         with (cache / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             root = fetch(cache)
-            device = build(cache, root)
+            device = build(cache / "device", root, [library_folder(root) / "libMIOpen.so.1"], [HERE / "device.cpp"])
     except Unavailable as reason:
         print(reason, file=sys.stderr)
         return UNAVAILABLE
-    print(make_environment(environment, root, device))
+    print(make_environment(environment, library_folder(root), [device], Path(sysconfig.get_path("purelib"))))
     return 0
 
 
@@ -55,6 +58,17 @@ def fetch(cache: Path) -> Path:
     root = cache / "root"
     if (cache / "packages").exists():
         return root
+    options = private_apt(cache)
+    depends = _run(["apt-cache", *options, "depends", PACKAGE])
+    wanted = [name for name in re.findall(r"Depends: ([\w.+-]+)", depends) if not REPLACED.match(name)]
+    if not wanted:
+        raise Unavailable(f"the mirror has no package {PACKAGE}")
+    unpack(options, [PACKAGE, HEADERS, *wanted], root, cache / "packages")
+    return root
+
+
+def private_apt(cache: Path) -> list[str]:
+    """Options that give apt lists of its own, of the unstable suite, brought up to date."""
     if platform.machine() != "x86_64":
         raise Unavailable(f"the stand-in device is for x86_64, this machine is {platform.machine()}")
     for tool in ("apt-get", "apt-cache", "dpkg-deb", "g++", "nm"):
@@ -64,48 +78,48 @@ def fetch(cache: Path) -> Path:
     mirrors = [uri for uri in indexes if re.search(r"/debian/?$", uri)]
     if not mirrors:
         raise Unavailable("apt is configured with no Debian mirror")
-    options = _private_apt(cache / "apt", mirrors[0])
+    options = _apt_options(cache / "apt", mirrors[0])
     _run(["apt-get", *options, "update"])
-    depends = _run(["apt-cache", *options, "depends", PACKAGE])
-    wanted = [name for name in re.findall(r"Depends: ([\w.+-]+)", depends) if not REPLACED.match(name)]
-    if not wanted:
-        raise Unavailable(f"the mirror has no package {PACKAGE}")
-    packages = cache / "packages.part"
+    return options
+
+
+def unpack(options: list[str], names: list[str], root: Path, record: Path) -> None:
+    """Downloads packages into ``root``; ``record`` gets the names of their files when all is there."""
+    packages = record.with_name(f"{record.name}.part")
     for folder in (packages, root):
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-    _run(["apt-get", *options, "download", PACKAGE, HEADERS, *wanted], packages)
+        folder.mkdir(parents=True)
+    _run(["apt-get", *options, "download", *names], packages)
     for package in packages.glob("*.deb"):
         _run(["dpkg-deb", "-x", str(package), str(root)])
-    (cache / "packages").write_text("\n".join(sorted(path.name for path in packages.glob("*.deb"))) + "\n")
+    record.write_text("\n".join(sorted(path.name for path in packages.glob("*.deb"))) + "\n")
     shutil.rmtree(packages)
-    return root
 
 
-def build(cache: Path, root: Path) -> Path:
-    """The shared object, under the names that libMIOpen loads; rebuilt when its sources or the packages change."""
-    device = cache / "device"
-    sources = [HERE / "device.cpp", Path(__file__), cache / "packages"]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+def build(device: Path, root: Path, libraries: Sequence[Path], sources: Sequence[Path]) -> Path:
+    """The shared object, under all names by which ``libraries`` load it; rebuilt when these or its sources change."""
+    read = [*sources, HERE / "device.hpp", Path(__file__)]
+    facts = [path.read_bytes() for path in read] + [f"{path} {path.stat().st_size}".encode() for path in libraries]
+    digest = hashlib.sha256(b"".join(facts)).hexdigest()
     stamp = device / "sources.sha256"
     if stamp.exists() and stamp.read_text() == digest:
         return device
     shutil.rmtree(device, ignore_errors=True)
     device.mkdir()
-    library = _libraries(root) / "libMIOpen.so.1"
-    dynamic = _run(["nm", "-D", "--undefined-only", str(library)])
+    dynamic = "".join(_run(["nm", "-D", "--undefined-only", str(library)]) for library in libraries)
     needed = re.findall(r" U (\w+)(?:@([\w.]+))?$", dynamic, re.M)
-    imports = {name: version for name, version in needed if name.startswith(PREFIXES)}
+    imports = {name: version for name, version in needed if IMPORT.fullmatch(name)}
     (device / "versions.map").write_text(version_map(imports))
     flags = ["-O1", "-shared", "-fPIC", "-std=c++17", "-Wall", "-Wno-attributes", f"-I{root}/usr/include"]
     export = f"-Wl,--version-script={device}/versions.map"
     shared = device / "standin.so"
-    _run(["g++", *flags, "-o", str(shared), str(HERE / "device.cpp"), export, "-ldl"])
+    _run(["g++", *flags, "-o", str(shared), *map(str, sources), export, "-ldl"])
     defined = set(re.findall(r" T (\w+)", _run(["nm", "-D", "--defined-only", str(shared)])))
     missing = sorted(imports.keys() - defined)
     if missing:
-        raise Unavailable(f"this mirror's {PACKAGE} imports {', '.join(missing)}, which the stand-in device lacks")
-    for name in re.findall(r"\[(lib(?:amdhip64|rocblas)\.so\.\d+)\]", _run(["readelf", "-d", str(library)])):
+        names = " ".join(library.name for library in libraries)
+        raise Unavailable(f"{names} import {', '.join(missing)}, which the stand-in device lacks")
+    for name in {name for path in libraries for name in FACES.findall(_run(["readelf", "-d", str(path)]))}:
         (device / name).symlink_to(shared.name)  # several names, one file: the loader makes one object of them
     stamp.write_text(digest)
     return device
@@ -121,29 +135,29 @@ def version_map(imports: dict[str, str]) -> str:
     return text
 
 
-def make_environment(environment: Path, root: Path, device: Path) -> Path:
-    """A Python that starts under sid's loader. Nothing is exported: commands that it starts have their own libc."""
+def make_environment(environment: Path, libraries: Path, first: Sequence[Path], packages: Path) -> Path:
+    """A Python with these packages that starts under the loader in ``libraries``, and looks for shared objects in the
+    folders ``first`` and there; the device is in the first of them. Nothing is exported: commands that it starts have
+    their own libc."""
     real = Path(os.path.realpath(sys.executable))
-    libraries = _libraries(root)
-    search = ":".join(map(str, (device, libraries, sysconfig.get_config_var("LIBDIR"))))
+    search = ":".join(map(str, (*first, libraries, sysconfig.get_config_var("LIBDIR"))))
     python = environment / "bin" / "python"
     python.parent.mkdir(parents=True, exist_ok=True)
-    command = [libraries / "ld-linux-x86-64.so.2", "--library-path", search, "--preload", device / "standin.so"]
+    command = [libraries / "ld-linux-x86-64.so.2", "--library-path", search, "--preload", first[0] / "standin.so"]
     # argv[0] is this file: Python takes it for its executable, so its own child processes start the same way.
     line = f'exec {shlex.join(map(str, command))} --argv0 "$0" {shlex.quote(str(real))} "$@"'
     python.write_text(f"#!/bin/sh\n{line}\n")
     python.chmod(0o755)
     (environment / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / "lib" / version
-    packages.mkdir(parents=True, exist_ok=True)
-    if not (packages / "site-packages").exists():
-        (packages / "site-packages").symlink_to(sysconfig.get_path("purelib"))
+    place = environment / "lib" / version / "site-packages"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists():
+        place.symlink_to(packages)
     return python
 
 
-def _private_apt(folder: Path, mirror: str) -> list[str]:
-    """Options that give apt lists and a cache of its own, for the unstable suite of one mirror."""
+def _apt_options(folder: Path, mirror: str) -> list[str]:
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -161,7 +175,7 @@ def _private_apt(folder: Path, mirror: str) -> list[str]:
     return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
 
 
-def _libraries(root: Path) -> Path:
+def library_folder(root: Path) -> Path:
     return root / "usr/lib/x86_64-linux-gnu"
 
 

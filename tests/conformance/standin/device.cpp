@@ -1,4 +1,5 @@
-// A stand-in for an AMD GPU, for libMIOpen.so.1 alone: one shared object with three faces.
+// A stand-in for an AMD GPU, for libMIOpen.so.1: one shared object with three faces. libraries.cpp gives it more of
+// them, for ONNX Runtime's providers.
 //
 //   libamdhip64.so.6   the HIP runtime functions that libMIOpen imports: one device whose memory is host memory
 //   librocblas.so.4    the rocBLAS functions that it imports
@@ -9,10 +10,10 @@
 // reads, locks and asks for. What it cannot show is how fast anything is, or that a result is right.
 //
 // STANDIN_ARCH   the device's name as HIP gives it (gfx90a:sramecc+:xnack-); STANDIN_CU its compute units (104)
+// STANDIN_DEVICES how many devices there are: 1, or 0 for a machine without a GPU
 // STANDIN_LOG    a file that gets one line per compilation ("compile PID OUTPUT") and per launch ("launch PID KERNEL")
 
-#define __HIP_PLATFORM_AMD__ 1
-#include <hip/hip_runtime_api.h>
+#include "device.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -31,23 +32,12 @@ namespace {
 
 std::mutex guard;                      // over all that follows
 double clock_ms = 0;                   // the simulated device clock
-std::map<const void*, size_t> blocks;  // live device memory, by address
+std::map<const void*, size_t> blocks;  // live memory, by address
+std::set<const void*> pinned;          // those of the blocks that are the host's
 
 const char* text(const char* name, const char* otherwise) {
     const char* value = std::getenv(name);
     return value && *value ? value : otherwise;
-}
-
-int number(const char* name, int otherwise) { return std::atoi(text(name, std::to_string(otherwise).c_str())); }
-
-// One write per line: lines of several processes never mix.
-void note(const std::string& what, const std::string& detail) {
-    const char* path = text("STANDIN_LOG", nullptr);
-    if (!path) return;
-    const std::string line = what + " " + std::to_string(getpid()) + " " + detail + "\n";
-    const int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-    if (file < 0 || write(file, line.data(), line.size()) != ssize_t(line.size())) std::abort();
-    close(file);
 }
 
 // FNV-1a: std::hash may differ between builds of the C++ library.
@@ -62,8 +52,25 @@ double milliseconds(const std::string& kernel, double work) {
     return 0.005 + work * 1e-9 * (1 + hash(kernel) % 97) + hash(kernel) % 89 * 1e-4;
 }
 
+double* time_of(hipEvent_t event) { return reinterpret_cast<double*>(event); }
+const size_t memory = size_t(64) << 30;
+
+}  // namespace
+
+int number(const char* name, int otherwise) { return std::atoi(text(name, std::to_string(otherwise).c_str())); }
+
+// One write per line: lines of several processes never mix.
+void note(const std::string& what, const std::string& detail) {
+    const char* path = text("STANDIN_LOG", nullptr);
+    if (!path) return;
+    const std::string line = what + " " + std::to_string(getpid()) + " " + detail + "\n";
+    const int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    if (file < 0 || write(file, line.data(), line.size()) != ssize_t(line.size())) std::abort();
+    close(file);
+}
+
 // Advances the clock over one launch; the events, where given, get its start and end.
-void launch(const std::string& kernel, double work, double* start = nullptr, double* stop = nullptr) {
+void launch(const std::string& kernel, double work, double* start, double* stop) {
     const std::lock_guard<std::mutex> lock(guard);
     if (start) *start = clock_ms;
     clock_ms += milliseconds(kernel, work);
@@ -71,20 +78,40 @@ void launch(const std::string& kernel, double work, double* start = nullptr, dou
     note("launch", kernel);
 }
 
-double* time_of(hipEvent_t event) { return reinterpret_cast<double*>(event); }
-const size_t memory = size_t(64) << 30;
-
-}  // namespace
+Memory memory_at(const void* pointer) {
+    const std::lock_guard<std::mutex> lock(guard);
+    auto block = blocks.upper_bound(pointer);
+    if (block == blocks.begin()) return Memory::unknown;
+    --block;
+    if (static_cast<const char*>(pointer) >= static_cast<const char*>(block->first) + block->second)
+        return Memory::unknown;
+    return pinned.count(block->first) ? Memory::host : Memory::device;
+}
 
 extern "C" {
 
 // ---- device ----
 hipError_t hipInit(unsigned) { return hipSuccess; }
-hipError_t hipGetDevice(int* device) { return *device = 0, hipSuccess; }
-hipError_t hipSetDevice(int device) { return device == 0 ? hipSuccess : hipErrorInvalidDevice; }
+hipError_t hipGetDeviceCount(int* count) {
+    *count = number("STANDIN_DEVICES", 1);
+    return *count ? hipSuccess : hipErrorNoDevice;
+}
+hipError_t hipGetDevice(int* device) {
+    int count;
+    return *device = 0, hipGetDeviceCount(&count);
+}
+hipError_t hipSetDevice(int device) {
+    int count;
+    if (hipGetDeviceCount(&count) != hipSuccess) return hipErrorNoDevice;
+    return device < count ? hipSuccess : hipErrorInvalidDevice;
+}
 hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t) { return *bytes = memory, hipSuccess; }
 hipError_t hipMemGetInfo(size_t* available, size_t* total) { return *available = *total = memory, hipSuccess; }
-const char* hipGetErrorString(hipError_t) { return "an error of the stand-in device"; }
+const char* hipGetErrorString(hipError_t error) {
+    return error == hipErrorNoDevice        ? "the stand-in has no device"
+           : error == hipErrorInvalidDevice ? "the stand-in has no device of this number"
+                                            : "an error of the stand-in device";
+}
 
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int) {
     std::memset(properties, 0, sizeof *properties);
@@ -96,7 +123,14 @@ hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int) {
     properties->warpSize = 64;
     properties->sharedMemPerBlock = 65536;
     properties->maxThreadsPerBlock = 1024;
+    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->regsPerBlock = 65536;
     properties->clockRate = 1700000;  // kHz
+    properties->major = 9;
+    for (int axis = 0; axis < 3; ++axis) {
+        properties->maxThreadsDim[axis] = 1024;
+        properties->maxGridSize[axis] = axis ? 65535 : INT32_MAX;
+    }
     return hipSuccess;
 }
 
@@ -121,10 +155,16 @@ hipError_t hipMalloc(void** pointer, size_t bytes) {
     blocks[*pointer] = bytes;
     return hipSuccess;
 }
-hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned) { return hipMalloc(pointer, bytes); }
+hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned) {
+    const hipError_t error = hipMalloc(pointer, bytes);
+    const std::lock_guard<std::mutex> lock(guard);
+    if (error == hipSuccess) pinned.insert(*pointer);
+    return error;
+}
 hipError_t hipFree(void* pointer) {
     const std::lock_guard<std::mutex> lock(guard);
     if (pointer && !blocks.erase(pointer)) return hipErrorInvalidValue;
+    pinned.erase(pointer);
     std::free(pointer);
     return hipSuccess;
 }
