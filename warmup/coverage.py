@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from handlers.shapes import Shape
 from warmup.miopen.finddb import FindDb, Solution, name_of, read_bytes
@@ -39,6 +40,11 @@ class Comparison:
 
     def to_json(self) -> dict[str, object]:
         return {"problems": self.problems, "ms": self.ms, "best_ms": self.best_ms, "ratio": self.ratio}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any] | None) -> Comparison | None:
+        """What ``to_json`` made; None of None."""
+        return cls(int(document["problems"]), float(document["ms"]), float(document["best_ms"])) if document else None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from serving.cli.output import console, errors, fail, print_json, reported
 from warmup.miopen import checkup, mending
+from warmup.miopen.applicability import CannotAsk, check_on_device
 from warmup.miopen.describe import describe
 from warmup.miopen.diff import EntryDiff, FindDiff, diff_entries, diff_find
 from warmup.miopen.files import databases_in, kind_of, read_database
@@ -80,11 +81,17 @@ def check(
         str, typer.Option(help="The device that it is meant for, as in gfx942/304 or gfx90a:xnack+/104.")
     ] = "",
     version: Annotated[str, typer.Option(help="The MIOpen that it is meant for, as in 3.4.0 or 3.4.0.76e3cde91.")] = "",
+    on_device: Annotated[
+        bool,
+        typer.Option("--on-device", help="Also ask this machine's MIOpen which solvers it would not take."),
+    ] = False,
     json_output: _Json = False,
 ) -> None:
     """What is wrong with a database: exit status 1 if anything is."""
-    with reported(*_failures, DbNameError):
+    with reported(*_failures, DbNameError, CannotAsk):
         findings = checkup.check(file, _device(device) if device else None, version or None)
+        if on_device:
+            findings += _asked(file)
     if json_output:
         print_json({"file": str(file), "ok": not findings, "findings": [asdict(finding) for finding in findings]})
     elif not findings:
@@ -158,6 +165,13 @@ def diff(
         _print_diff(old, new, found)
     if found.differs:
         raise typer.Exit(1)
+
+
+def _asked(file: Path) -> list[checkup.DbFinding]:
+    database = read_database(file)
+    if not isinstance(database, FindDb):
+        raise CannotAsk(f"{file}: a perf-db; only a find-db's solvers can be asked about")
+    return check_on_device(file, database)
 
 
 def _different_kinds(old: Path, new: Path) -> NoReturn:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
 
-from serving.cli.output import errors, fail
+from serving.cli.output import errors, reported
 from warmup.miopen.driver import driver_line, from_driver_line, is_driver_line
+from warmup.miopen.finddb import FindDb, NotADatabase
 from warmup.miopen.keys import ProblemError, parse_dtypes
 from warmup.miopen.problem import ConvProblem
 
@@ -22,6 +24,10 @@ def key(
     dtype: Annotated[
         str, typer.Option(help="What an ambiguous line means: FP64, FP8, BF8, or as in INT8INT8INT32 for x, w and y.")
     ] = "",
+    missing_from: Annotated[
+        list[Path] | None,
+        typer.Option(help="Print only keys without a record in this find-db, each once; may be repeated."),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with the parsed fields.")
     ] = False,
@@ -31,10 +37,10 @@ def key(
     A line of a log may keep its prefix. -F 0 and sums of directions give one key each. Lines that are no problem are
     reported with their number, and the exit status is 1.
     """
-    try:
+    with reported(ProblemError, NotADatabase, OSError):
         dtypes = parse_dtypes(dtype) if dtype else None
-    except ProblemError as error:
-        fail(str(error))
+        databases = [FindDb.read(path) for path in missing_from or ()]
+    told: set[str] = set()
     open_questions: Counter[str] = Counter()
     failed = False
     for number, line in enumerate(sys.stdin, start=1):
@@ -49,9 +55,11 @@ def key(
             continue
         open_questions.update(ambiguous)
         for problem in problems:
-            typer.echo(
-                orjson.dumps(_facts(problem, ambiguous, number)).decode() if json_output else problem.find_db_key()
-            )
+            name = problem.find_db_key()
+            if databases and (name in told or any(name in database for database in databases)):
+                continue
+            told.add(name)
+            typer.echo(orjson.dumps(_facts(problem, ambiguous, number)).decode() if json_output else name)
     for question, count in open_questions.items():
         errors.print(f"preheat: {count} ambiguous: {question}; say it with --dtype", markup=False, soft_wrap=True)
     if failed:

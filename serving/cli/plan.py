@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +11,13 @@ from rich.table import Column, Table
 
 from handlers.errors import ModelError
 from handlers.loading import find_models
+from handlers.shapes import Shape, ShapeError
 from handlers.spec import ModelSpec
 from serving.cli.output import console, fail, print_json, reported
 from serving.places import default_models
 from warmup.coverage import Comparison, CoverageError, Records, ShapeCoverage, cover
 from warmup.miopen.finddb import NotADatabase
-from warmup.plan import Plan, expand
+from warmup.plan import Plan, PlannedShape, expand, mismatch
 from warmup.trace.model import nhwc_suggested, trace
 from warmup.trace.result import PlanTrace, TraceError
 
@@ -28,6 +29,10 @@ def plan(
     model: Annotated[str, typer.Argument(help="A model's folder, or the name of one in the store.")],
     db: Annotated[
         list[Path] | None, typer.Option(help="A MIOpen find-db (.fdb.txt, .ufdb.txt, also .bz2); may be repeated.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="A shape to ask about instead of the planned ones, as in x=8x3x224x224:fp16; repeatable."),
     ] = None,
     model_store: Annotated[Path, typer.Option(help="The folder of model folders.")] = default_models(),
     nhwc: Annotated[
@@ -51,9 +56,11 @@ def plan(
     """
     if minimum is not None and not db:
         fail("--min-coverage needs --db")
-    with reported(ModelError, TraceError):
+    with reported(ModelError, TraceError, ShapeError):
         spec, folder = _find(model, model_store)
         planned = expand(spec, folder)
+        if shape:
+            planned = _only(spec, planned, map(Shape.parse, shape))
         shapes = [item.shape for item in planned]
         if spec.engine.kind == "python" and not (db or as_keys):
             _show_shapes(planned, as_json)
@@ -97,6 +104,17 @@ def _find(model: str, store: Path) -> tuple[ModelSpec, Path]:
         raise ModelError(f"{model!r} is neither a folder with a model.yaml nor a model in {store}")
     (found,) = find_models(folder.parent, [folder.name])
     return found.spec, found.folder
+
+
+def _only(spec: ModelSpec, planned: Plan, wanted: Iterable[Shape]) -> Plan:
+    """The shapes that were asked for, planned or not, as a plan."""
+    shapes = []
+    for shape in wanted:
+        problem = mismatch(spec, shape)
+        if problem:
+            raise ModelError(f"{spec.name}: --shape {shape}: {problem}")
+        shapes.append(PlannedShape(shape, planned.weight(shape)))
+    return Plan(planned.model, tuple(shapes))
 
 
 def _print_keys(traced: PlanTrace, known: Container[str]) -> None:

@@ -13,6 +13,7 @@ from handlers.shapes import Shape, ShapeError
 from serving.bench.result import BenchResult, read_result
 from warmup.bundle.files import BundleError
 from warmup.bundle.manifest import Manifest, read_bundle
+from warmup.coverage import Comparison
 from warmup.proof import Proof, ShapeProof
 
 
@@ -31,12 +32,19 @@ class Warmed:
 
 @dataclass(frozen=True)
 class CoveredShape:
-    """How many of a shape's convolution problems a database has records for."""
+    """How many of a shape's convolution problems a database has records for, and the times that these predict.
+
+    ``best_ms`` is of all covered problems with the fastest solver of each, None where no record has a time; ``default``
+    and ``naive`` are slower choices, over the problems for which both times are known.
+    """
 
     shape: Shape
     weight: float
     problems: int
     covered: int
+    best_ms: float | None = None
+    default: Comparison | None = None
+    naive: Comparison | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Coverage:
     databases: tuple[str, ...]
     share: float
     shapes: tuple[CoveredShape, ...]
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,16 @@ def read_coverage(path: Path) -> Coverage:
             model=str(document["model"]),
             databases=tuple(map(str, document["databases"])),
             share=float(document["covered"]),
+            device=document["device"],
             shapes=tuple(
                 CoveredShape(
-                    Shape.parse(entry["shape"]), float(entry["weight"]), int(entry["problems"]), int(entry["covered"])
+                    Shape.parse(entry["shape"]),
+                    float(entry["weight"]),
+                    int(entry["problems"]),
+                    int(entry["covered"]),
+                    entry["predicted_ms"],
+                    Comparison.from_json(entry["default"]),
+                    Comparison.from_json(entry["naive"]),
                 )
                 for entry in document["shapes"]
             ),

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from serving.bench.result import BenchResult
 from serving.bench.result import seconds as readable
+from serving.report.evidence import Coverage
 from serving.report.grid import Grid, arrange
 from serving.report.svg import GRID, drawing, inline
 from warmup.proof import Proof, ShapeProof
@@ -135,6 +136,54 @@ def heat_map(proof: Proof) -> Plot | None:
         f"{caption}. In each cell the time of a later call, and how many times longer the first call took before "
         f"warming than after it; the darker, the more. Hatched: not proven.{more}",
     )
+
+
+def predicted_times(coverage: Coverage) -> Plot | None:
+    """For each shape the convolution time that the database's own records predict, by how the solvers are chosen."""
+    timed = [shape for shape in coverage.shapes if shape.best_ms is not None]
+    if not timed:
+        return None
+    order = sorted(timed, key=lambda shape: shape.best_ms or 0.0)[-MAX_ROWS:]
+    choices = {
+        "default-like: the fastest dynamic solver": (OTHERS[1], [shape.default for shape in order]),
+        "naive solver": (COLD, [shape.naive for shape in order]),
+    }
+    with drawing():
+        figure = Figure(figsize=(11, 0.26 * len(order) + 1.5), layout="constrained")
+        times, ratios = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+        places = range(len(order))
+        best = [(shape.best_ms or 0.0) / 1e3 for shape in order]
+        times.scatter(best, places, s=34, color=WARM, label="best solver", zorder=2)
+        for label, (color, compared) in choices.items():
+            for whole in (True, False):  # a time that leaves problems out is drawn hollow, and only its ratio compares
+                points = [
+                    (found.ms / 1e3, found.ratio, place)
+                    for place, (shape, found) in enumerate(zip(order, compared, strict=True))
+                    if found and (found.problems == shape.covered) is whole
+                ]
+                if points:
+                    x, ratio, y = zip(*points, strict=True)
+                    drawn = {"s": 34, "facecolors": color if whole else "none", "edgecolors": color, "zorder": 2}
+                    times.scatter(x, y, label=label if whole else f"{label}, for some problems only", **drawn)
+                    ratios.scatter(ratio, y, **drawn)
+        times.set_yticks(places, [shape.shape.text for shape in order], fontsize=9)
+        times.set_ylim(-0.7, len(order) - 0.3)
+        times.set_xscale("log")
+        times.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        _seconds_axis(times.xaxis)
+        times.set_xlabel("convolution time")
+        ratios.axvline(1, color=WARM, linewidth=1.5)
+        if ratios.get_xlim()[1] > 10:
+            ratios.set_xscale("log")
+            ratios.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        ratios.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+        ratios.set_xlabel("times longer than the best solvers, for the same problems")
+        ratios.tick_params(axis="y", length=0)
+        figure.legend(loc="outside upper left", ncols=3)
+        device = f" on {coverage.device}" if coverage.device else ""
+        what = f"Predicted convolution time of each shape of {coverage.model}{device}, from the database's own times"
+        more = f" The {len(order)} slowest of {len(timed)}." if len(timed) > len(order) else ""
+        return Plot(inline(figure, f"predicted-{_slug(coverage.model)}", what), f"{what}.{more}")
 
 
 def _frame(axes: Axes, grid: Grid, title: str) -> None:

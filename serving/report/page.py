@@ -33,6 +33,7 @@ def render(evidence: Evidence, command: str) -> str:
     """The whole page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["time"] = lambda value: "-" if value is None else seconds(value)
+    environment.filters["ms"] = lambda value: "-" if value is None else seconds(value / 1e3)
     environment.filters["svg"] = Markup
     template = environment.from_string(resources.files("serving.report").joinpath("page.html.jinja").read_text("utf-8"))
     return template.render(
@@ -40,6 +41,7 @@ def render(evidence: Evidence, command: str) -> str:
         command=command,
         evidence=evidence,
         sections=[_section(evidence, model) for model in evidence.models()],
+        predicted=figures.predicted_times(evidence.coverage) if evidence.coverage else None,
         machines=_machines(evidence.runs),
     )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,25 @@ class Home:
 
 @dataclass(frozen=True)
 class StandIn:
-    """The Python on which libMIOpen.so.1 loads. ``version`` is as in the names of its files: ``3_4_0_``."""
+    """The Python on which libMIOpen.so.1 loads. ``version`` is as in the names of its files: ``3_4_0_``; ``through`` is
+    a command that starts it."""
 
     python: Path
     version: str = ""
+    through: tuple[str, ...] = ()
+
+    def unprivileged(self) -> StandIn:
+        """The same for a process that owns nothing but its own files: root's may write and own whatever it likes."""
+        if os.geteuid() != 0:
+            return self
+        drop = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+        if shutil.which("setpriv") is None or subprocess.run([*drop, "true"], capture_output=True).returncode:
+            pytest.skip("root's capabilities cannot be dropped here (util-linux: setpriv)")
+        return replace(self, through=drop)
 
     def run(self, home: Home, *arguments: str, input: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.python), *arguments],
+            [*self.through, str(self.python), *arguments],
             env=home.environment(**settings),
             input=input,
             capture_output=True,
@@ -75,12 +87,16 @@ class StandIn:
             timeout=240,
         )
 
+    @staticmethod
+    def calls(problems: Iterable[ConvProblem], strides: object = None) -> str:
+        """What drive.py reads."""
+        return json.dumps({"problems": [asdict(problem) for problem in problems], "strides": strides})
+
     def find(
         self, home: Home, problems: Iterable[ConvProblem], *, strides: object = None, **settings: str
     ) -> list[dict]:
         """One process that asks the library for a Find of each problem and runs it: what it answered."""
-        calls = json.dumps({"problems": [asdict(problem) for problem in problems], "strides": strides})
-        done = self.run(home, str(HERE / "drive.py"), input=calls, **settings)
+        done = self.run(home, str(HERE / "drive.py"), input=self.calls(problems, strides), **settings)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 

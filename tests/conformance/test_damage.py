@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +20,7 @@ from warmup.miopen.problem import ConvProblem
 from warmup.stores.miopen import MIOpenStore
 
 pytestmark = pytest.mark.miopen
+DRIVE = Path(__file__).with_name("drive.py")
 FACTS = {"arch": "gfx942:sramecc+:xnack-", "cu": 304}
 PROBLEMS = [
     ConvProblem.from_dims((batch, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
@@ -222,12 +225,88 @@ def test_a_clock_of_another_host_is_found_and_never_shipped(sound, make_home):
     assert not clock.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_is_found(sound, make_home):
+def test_a_full_disk_cuts_a_record_and_the_next_process_fails_until_it_is_repaired(standin, sound, make_home):
+    """A limit on the size of files stands for the disk: the write is cut at the same place, and no other file grows."""
+    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
-    os.chown(database(home), 12345, 12345)
-    assert {finding.code for finding in check(database(home))} == {"foreign-owner"}
+    path, cache = database(home), home.root / "cache" / "gfx942130.ukdb"
+    record = path.read_text().splitlines()[0].partition("=")[2]
+    batches = range(1000, 1000 + (16 << 20) // (len(FIRST) + len(record)))
+    with path.open("a") as file:  # until it is larger than everything else that MIOpen writes
+        file.writelines(f"{FIRST.replace('-1-1x1-', f'-{batch}-1x1-')}={record}\n" for batch in batches)
+    sound_size = path.stat().st_size
+    assert sound_size > 4 * cache.stat().st_size and check(path) == []
+    done = standin.run(
+        home, "-c", LIMITED, str(sound_size + len(FIRST) + 30), input=standin.calls([other]), MIOPEN_FIND_MODE="5"
+    )
+    answer = json.loads(done.stdout)
+    assert answer["error"].startswith("miopenConvolutionForwardGetSolution:"), "Find was content; who reads it is not"
+    found = check(path)
+    assert {finding.code for finding in found} >= {"no-final-newline"}
+    last = len(path.read_text().splitlines())
+    assert {finding.line for finding in found if finding.code in ("cut-record", "bad-algorithm")} == {last}
+    assert outcome(standin, home, [other]) == FAILS
+    repair_file(path, path)
+    assert check(path) == []
+    assert outcome(standin, home, PROBLEMS) == HIT
+    assert outcome(standin, home, [other]) == MISS
+    assert outcome(standin, home, [other]) == HIT
+
+
+LIMITED = f"""
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+runpy.run_path({str(DRIVE)!r}, run_name="__main__")
+"""
+
+
+def test_a_read_only_directory_is_found_and_serves_hits_and_never_learns(standin, sound, make_home):
+    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
+    home = make_home("home", **FACTS)
+    shutil.copytree(sound.root, home.root)
+    plain = standin.unprivileged()
+    path = database(home)
+    before = path.read_bytes()
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        assert findings(plain, home) == {"read-only"}
+        assert outcome(plain, home, PROBLEMS) == HIT
+        for _ in range(2):
+            launched = home.count("launch")
+            (answer,) = plain.find(home, [other], MIOPEN_FIND_MODE="5")
+            assert "error" not in answer and home.count("launch") - launched > 4, "it searches again each time"
+        assert path.read_bytes() == before
+    finally:
+        path.parent.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_found_and_a_miss_kills_the_process(standin, sound, make_home):
+    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
+    home = make_home("home", **FACTS)
+    shutil.copytree(sound.root, home.root)
+    plain = standin.unprivileged()
+    path = database(home)
+    path.chmod(0o777)
+    os.chown(path, 12345, 12345)
+    assert findings(plain, home) == {"foreign-owner"}
+    assert outcome(plain, home, PROBLEMS) == HIT
+    done = plain.run(home, str(DRIVE), input=plain.calls([other]), MIOPEN_FIND_MODE="5")
+    assert done.returncode == -signal.SIGABRT and "cannot set permissions" in done.stderr
+    assert home.keys() >= {other.find_db_key()}, "it had been appended"
+    shutil.copy(path, path.with_name("own"))
+    path.with_name("own").replace(path)  # what serving from a private copy does
+    assert findings(plain, home) == set()
+    assert outcome(plain, home, [*PROBLEMS, other]) == HIT
+
+
+def findings(standin, home) -> set[str]:
+    """What ``preheat db check`` says of a home's find-db, in a process like the one that would use it."""
+    done = standin.run(home, "-m", "serving", "db", "check", "--json", str(database(home)))
+    assert done.returncode in (0, 1), done.stderr
+    return {finding["code"] for finding in json.loads(done.stdout)["findings"]}
 
 
 FOREIGN = {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from warmup.miopen.problem import ConvProblem
@@ -36,6 +40,35 @@ def test_fast_never_writes_a_record(standin, home):
     for _ in range(2):
         standin.find(home, [PROBLEM], **FAST)
     assert home.keys() == set()
+
+
+def test_a_miss_while_serving_is_named_by_the_log_of_calls_and_not_by_the_kernel_cache(standin, home):
+    """Rows of the cache hold no dims, kernels are shared, and a miss that rocBLAS answers compiles nothing."""
+    dims = [((3, 64, 14, 14), 3), ((4, 64, 14, 14), 3), ((2, 8, 14, 14), 1)]
+    misses = [
+        ConvProblem.from_dims(x, (8, x[1], size, size), pad=(size // 2,) * 2, stride=(1, 1), dilation=(1, 1))
+        for x, size in dims
+    ]
+    standin.find(home, [PROBLEM], **NORMAL)
+    standin.find(home, [PROBLEM], **FAST)
+    before = kernel_rows(home)
+    drive = str(Path(__file__).with_name("drive.py"))
+    asked = [PROBLEM, *misses]
+    done = standin.run(home, drive, input=standin.calls(asked), **FAST, MIOPEN_ENABLE_LOGGING_CMD="1")
+    assert done.returncode == 0
+    assert len(kernel_rows(home) - before) < len(misses)
+    (database,) = (home.root / "db").glob("*.ufdb.txt")
+    lines = "\n".join(line for line in done.stderr.splitlines() if "LogCmdFindConvolution" in line)
+    named = standin.run(home, "-m", "serving", "key", "--missing-from", str(database), input=lines)
+    assert named.stdout.split() == [problem.find_db_key() for problem in misses]
+
+
+def kernel_rows(home) -> set[tuple[str, str]]:
+    rows = set()
+    for path in (home.root / "cache").glob("*.ukdb"):
+        with closing(sqlite3.connect(path)) as cache:
+            rows.update(cache.execute("SELECT kernel_name, kernel_args FROM kern_db"))
+    return rows
 
 
 def test_the_default_modes_record_is_poorer_and_only_normal_replaces_it(standin, home):

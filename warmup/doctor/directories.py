@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,13 @@ _FATAL = frozenset(
         "lock-unusable",
     }
 )
+_LITTLE, _NOTHING = 64 << 20, 1 << 20  # bytes: less than the kernels of one model, than one kernel
+_DO = {
+    "foreign-owner": "serve from a private copy, as preheat serve does, or own the file",
+    "read-only": "serve from a private copy, as preheat serve does, or make it writable",
+    "symlink": "put the file itself there",
+    "time-ahead": "remove the .time beside it",
+}
 _HARMLESS = frozenset({"crlf", "foreign", "symlink", "unknown-solver", "wrong-name"})
 
 
@@ -134,6 +142,18 @@ def _access(kind: str, directory: Path) -> Iterable[Finding]:
         what = f"is owned by user {nearest.stat().st_uid}, this process is user {os.geteuid()}"
         why = "MIOpen sets modes after writing, which fails in files of others and aborts the process"
         yield error("directory", directory, what, why, "give each user a directory of its own")
+    else:
+        yield from _space(directory, nearest)
+
+
+def _space(directory: Path, nearest: Path) -> Iterable[Finding]:
+    free = shutil.disk_usage(nearest).free
+    if free < _LITTLE:
+        what = f"{free >> 20} MiB are free there"
+        why = "a full disk cuts a record short without a word, and every later call of its problem fails (status 5)"
+        yield (error if free < _NOTHING else warning)(
+            "directory", directory, what, why, "make room, or use another disk"
+        )
 
 
 def _database(path: Path, device: Device | None) -> Iterable[Finding]:
@@ -159,7 +179,8 @@ def _summed(path: Path, code: str, several: list[DbFinding]) -> Finding:
     what = first.what + (f" (line {first.line})" if first.line else "")
     if len(several) > 1:
         what += f", and {len(several) - 1} more of this kind"
-    do = f"preheat db repair {path}" if first.repairable else "restore the bundle's file, or move this one away"
+    otherwise = _DO.get(code, "restore the bundle's file, or move this one away")
+    do = f"preheat db repair {path}" if first.repairable else otherwise
     return Finding(severity, f"database-{code}", str(path), what, first.why, do)
 
 

@@ -65,3 +65,13 @@ def test_real_lines_give_real_keys() -> None:
     result = _key("\n".join(row[4] for row in rows))
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [row[3] for row in rows]
+
+
+def test_only_what_a_database_lacks_each_once(tmp_path: Path) -> None:
+    database = tmp_path / "gfx942130.HIP.3_4_0_.ufdb.txt"
+    database.write_text(f"{KEY}=ConvDirectNaiveConvBwd:0.5,0,miopenConvolutionBwdDataAlgoDirect\n")
+    other = KEY.replace("-8-2x0", "-16-2x0")
+    result = _key(f"{LINE}\n{other}\n{other}\n{LINE.replace('-n 8', '-n 16')}\n", "--missing-from", str(database))
+    assert (result.exit_code, result.stdout) == (0, f"{other}\n")
+    result = _key(f"{LINE}\n", "--missing-from", str(tmp_path / "absent.ufdb.txt"))
+    assert result.exit_code == 2 and "absent.ufdb.txt" in result.stderr

@@ -108,3 +108,27 @@ def test_what_cannot_be_shown_is_one_line_and_status_2(store, database, tmp_path
         result = run(*arguments)
         assert result.exit_code == 2
         assert words in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_shape_that_is_not_planned_can_be_asked_about(store, database):
+    result = run("tiny", "--model-store", store, "--db", database, "--shape", "x=5x3x8x8:fp32", "--keys")
+    assert (result.exit_code, result.stdout.split()) == (0, [key.format(5) for key in KEYS])
+    shapes = ("--shape", "x=5x3x8x8:fp32", "--shape", "x=1x3x8x8:fp32")
+    document = json.loads(run("tiny", "--model-store", store, "--db", database, *shapes, "--json").stdout)
+    assert [(row["shape"], row["weight"], row["covered"]) for row in document["shapes"]] == [
+        ("x=5x3x8x8:fp32", 0.0, 0),
+        ("x=1x3x8x8:fp32", 0.75, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ("x=1x3x8x8", "is not NAME=DIMxDIM...:DTYPE"),
+        ("x=1x3x9x8:fp32", "the model takes"),
+        ("y=1:fp32", "inputs are y"),
+    ],
+)
+def test_a_shape_that_cannot_be_one_of_the_model_is_refused(store, shape, told):
+    result = run("tiny", "--model-store", store, "--shape", shape)
+    assert result.exit_code == 2 and told in result.stderr and len(result.stderr.splitlines()) == 1

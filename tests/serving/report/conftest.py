@@ -69,6 +69,14 @@ def cold_file(tmp_path: Path, cold: BenchResult) -> Path:
 @pytest.fixture
 def coverage_file(tmp_path: Path) -> Path:
     path = tmp_path / "coverage.json"
-    shapes = [{"shape": SHAPES[0], "weight": 1.0, "problems": 20, "covered": 17}]
-    path.write_text(json.dumps({"model": "m", "databases": ["gfx942_304.ufdb.txt"], "covered": 0.85, "shapes": shapes}))
+    whole = {"problems": 17, "ms": 6.0, "best_ms": 2.0, "ratio": 3.0}
+    partly = {"problems": 4, "ms": 50.0, "best_ms": 0.5, "ratio": 100.0}
+    times = {"predicted_ms": 2.0, "default": whole, "naive": partly}
+    nothing = {"predicted_ms": None, "default": None, "naive": None}
+    shapes = [
+        {"shape": SHAPES[0], "weight": 0.5, "problems": 20, "covered": 17, **times},
+        {"shape": SHAPES[1], "weight": 0.5, "problems": 20, "covered": 0, **nothing},
+    ]
+    document = {"model": "m", "databases": ["gfx942130.HIP.fdb.txt"], "device": "gfx942130", "covered": 0.85}
+    path.write_text(json.dumps({**document, "shapes": shapes}))
     return path

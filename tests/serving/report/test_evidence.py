@@ -9,6 +9,7 @@ from handlers.shapes import Shape
 from serving.bench.result import BenchResult, ResultError
 from serving.report.evidence import Coverage, CoveredShape, EvidenceError, gather, read_coverage, read_warmed
 from warmup.bundle.manifest import BundledModel, Manifest, StoreSummary
+from warmup.coverage import Comparison
 from warmup.plan import Plan, PlannedShape
 from warmup.proof import Proof
 
@@ -31,8 +32,16 @@ def test_all_kinds_together(
     assert evidence.proof("m") == proof and evidence.proof("other") is None
     assert evidence.runs_of("m") == (cold,) and evidence.runs_of("other") == ()
     assert evidence.models() == ("m",)
+    timed, bare = (Shape.parse(f"x=1x3x{side}x{side}:fp32") for side in (160, 224))
     assert evidence.coverage == Coverage(
-        "m", ("gfx942_304.ufdb.txt",), 0.85, (CoveredShape(Shape.parse("x=1x3x160x160:fp32"), 1.0, 20, 17),)
+        "m",
+        ("gfx942130.HIP.fdb.txt",),
+        0.85,
+        (
+            CoveredShape(timed, 0.5, 20, 17, 2.0, Comparison(17, 6.0, 2.0), Comparison(4, 50.0, 0.5)),
+            CoveredShape(bare, 0.5, 20, 0),
+        ),
+        "gfx942130",
     )
 
 

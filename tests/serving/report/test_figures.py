@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from handlers.shapes import Shape
 from serving.bench.load import Sample
 from serving.bench.result import BenchResult
 from serving.report import figures
+from serving.report.evidence import read_coverage
 from warmup.proof import Proof, ShapeProof
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -87,3 +89,16 @@ def test_ids_of_two_figures_differ(cold: BenchResult, proof: Proof) -> None:
     for plot in plots:
         assert plot is not None
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', plot.svg)) <= set(ids)
+
+
+def test_predicted_times_show_each_choice_and_mark_what_is_of_some_problems_only(coverage_file: Path) -> None:
+    coverage = read_coverage(coverage_file)
+    plot = figures.predicted_times(coverage)
+    assert plot is not None
+    labels = texts(plot.svg)
+    timed, bare = (shape.shape.text for shape in coverage.shapes)
+    assert timed in labels and bare not in labels
+    assert {"best solver", "default-like: the fastest dynamic solver"} <= set(labels)
+    assert "naive solver, for some problems only" in labels and "naive solver" not in labels
+    assert "gfx942130" in plot.caption
+    assert figures.predicted_times(replace(coverage, shapes=coverage.shapes[1:])) is None

@@ -57,12 +57,14 @@ def test_one_page_with_everything_and_nothing_from_outside(
     page = render(gather(warm_file, [cold_file], coverage_file), "preheat report")
     parser = parsed(page)
     assert parser.loads == [] and "url(http" not in page and "@import" not in page
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     for wanted in (
         "5 of 6 planned shapes are proven",
         "83.3% of the expected",
         "unproven: budget",
         "85.0% of the distinct",
+        "2.00 ms 6.00 ms3.00x 50.00 ms (4 of 17)100.00x",
+        "x=1x3x224x224:fp3250.0%20 0- -- --",
         "1 x 503",
         str(cold.machine),
         "preheat bench <cold>",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -97,6 +98,22 @@ def test_directories_of_another_user(healthy, database, monkeypatch):
     monkeypatch.setattr("warmup.doctor.directories.os.geteuid", lambda: owner + 1)
     findings = check_directories(healthy, Path("/nonexistent"), MI300X)
     assert any(f.topic == "directory" and f"user {owner + 1}" in f.what for f in findings)
+
+
+@pytest.mark.parametrize(("free", "severity"), [(50 << 20, Severity.WARNING), (1000, Severity.ERROR)])
+def test_a_disk_that_is_nearly_full(healthy, database, monkeypatch, free, severity):
+    usage = shutil.disk_usage(healthy["HOME"])
+    monkeypatch.setattr("warmup.doctor.directories.shutil.disk_usage", lambda path: usage._replace(free=free))
+    findings = check_directories(healthy, Path("/nonexistent"), MI300X)
+    assert [(finding.severity, finding.topic) for finding in findings] == [(severity, "directory")] * 2
+    assert f"{free >> 20} MiB are free" in findings[0].what
+
+
+def test_what_cannot_be_mended_says_what_to_do_instead(healthy, database):
+    database.rename(database.with_name("elsewhere"))
+    database.symlink_to("elsewhere")
+    (finding,) = check_directories(healthy, Path("/nonexistent"), MI300X)
+    assert (finding.topic, finding.do) == ("database-symlink", "put the file itself there")
 
 
 def test_a_path_through_a_file(healthy, tmp_path):
