@@ -43,5 +43,5 @@ $(VENV)/.ready: pyproject.toml constraints.txt $(MODELS) | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.developed: $(VENV)/.ready
-	$(PIP) install --quiet -c constraints.txt -e '.[cpu,report,s3,dev]'
+	$(PIP) install --quiet -c constraints.txt -e '.[cpu,report,s3,torchserve,dev]'
 	touch $@

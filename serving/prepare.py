@@ -19,7 +19,7 @@ from serving.model import Served
 from serving.repository import BundleFacts
 from warmup.bundle.manifest import Bundle
 from warmup.bundle.pull import copy_stores
-from warmup.identity import differences, identity
+from warmup.identity import ABSENT, Difference, differences, identity
 from warmup.plan import expand
 from warmup.stores.registry import settings_for, stores_for
 from warmup.stores.store import Phase, Settings, Store
@@ -27,6 +27,10 @@ from warmup.stores.store import Phase, Settings, Store
 
 class BundleMismatch(Exception):
     """The bundle was made for another machine, other libraries or other models; the message names every difference."""
+
+    def __init__(self, message: str, differences: Iterable[Difference]) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
 
 
 # A server without a bundle does what servers without warming do: the first request of a shape compiles.
@@ -114,20 +118,22 @@ def check_identity(bundle: Bundle, found: Mapping[str, str]) -> None:
     different = differences(bundle.manifest.identity, found)
     if different:
         lines = "; ".join(map(str, different))
-        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for this machine: {lines}")
+        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for this machine: {lines}", different)
 
 
 def check_models(bundle: Bundle, models: Iterable[Model]) -> None:
     """Raises BundleMismatch where a model is not in the bundle, or is not the model that was proven."""
-    wrong = []
+    wrong, different = [], []
     for model in models:
         bundled = bundle.manifest.models.get(model.spec.name)
         if bundled is None:
             known = ", ".join(bundle.manifest.models) or "none"
             wrong.append(f"model {model.spec.name} is not in it (it has {known})")
+            different.append(Difference(f"model {model.spec.name}", ABSENT, model.spec.version))
             continue
         found = f"sha256:{model_digest(model.spec, model.folder)}"
         if bundled.digest != found:
-            wrong.append(f"model {model.spec.name}: expected {bundled.digest}, found {found}")
+            different.append(Difference(f"model {model.spec.name}", bundled.digest, found))
+            wrong.append(str(different[-1]))
     if wrong:
-        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for these models: {'; '.join(wrong)}")
+        raise BundleMismatch(f"the bundle {bundle.digest[:19]} is not for these models: {'; '.join(wrong)}", different)

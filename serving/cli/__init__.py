@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "plan": "serving.cli.plan",
     "doctor": "serving.cli.doctor",
     "bench": "serving.cli.bench",
+    "archive": "serving.cli.archive",
     "report": "serving.cli.report",
     "bundle": "serving.cli.bundle",
     "db": "serving.cli.db",
