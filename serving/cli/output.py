@@ -34,4 +34,6 @@ def reported(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            fail(f"{error.filename}: {error.strerror}", status)
         fail(str(error), status)
