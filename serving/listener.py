@@ -1,20 +1,15 @@
-"""The HTTP server on one port, inside the running event loop.
-
-Granian binds with SO_REUSEPORT, so that several processes can share a port; by itself it neither takes a free port nor
-notices that another server holds the port already. Both are settled here before it starts.
-"""
+"""The HTTP server on one port, inside the running event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
-from granian.server.embed import Server as EmbeddedServer
+from serving.http.connection import Application, Connection
 
 _BACKLOG = 2048
-_LOOK_SECONDS = 0.005
+_LOOK_SECONDS = 1.0  # between looks at what has lasted too long
+_CLOSE_SECONDS = 2.0  # for answers on their way when the server ends
 
 
 class CannotListen(Exception):
@@ -48,40 +43,42 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 class HttpServer:
-    """Serves an RSGI application on a reserved address."""
+    """Serves an application on a reserved address, which it closes in the end."""
 
-    def __init__(self, application: Any, bound: socket.socket) -> None:
+    def __init__(self, application: Application, bound: socket.socket) -> None:
+        self._application = application
         self._bound = bound
         self.host, self.port = bound.getsockname()[:2]
-        self._server = EmbeddedServer(
-            application,
-            address=self.host,
-            port=self.port,
-            interface=Interfaces.RSGI,
-            http=HTTPModes.http1,
-            websockets=False,
-            log_enabled=False,
-            backlog=_BACKLOG,
-        )
-        self._task: asyncio.Task[None] | None = None
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Begins to serve on the running event loop, and returns once the port answers."""
-        self._task = asyncio.get_running_loop().create_task(self._server.serve())
-        while not self._task.done():
-            try:
-                _, writer = await asyncio.open_connection(self.host, self.port)
-            except ConnectionRefusedError:  # Granian tells nobody when its runtime has begun to listen
-                await asyncio.sleep(_LOOK_SECONDS)
-                continue
-            writer.close()
-            await writer.wait_closed()
-            return
-        await self._task
+        """Begins to serve on the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self._application, self._connections), sock=self._bound, backlog=_BACKLOG
+        )
+        self._timer = loop.call_later(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self._connections):
+            connection.look(now)
+        self._timer = loop.call_later(_LOOK_SECONDS, self._look)
 
     async def close(self) -> None:
-        """Stops accepting, closes what is open, and waits until both are done."""
-        self._server.stop()
-        if self._task is not None:
-            await self._task
+        """Stops accepting, answers what was taken, and closes every connection; what takes too long is cut."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        left = list(self._connections)
+        for connection in left:
+            connection.shut()
+        if left:
+            await asyncio.wait([connection.closed for connection in left], timeout=_CLOSE_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
         self._bound.close()

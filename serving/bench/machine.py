@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 # What changes a served request's time from one installation to another.
-PACKAGES = ("preheat", "numpy", "torch", "onnxruntime", "granian", "starlette", "uvloop", "orjson", "pysimdjson")
+PACKAGES = ("preheat", "numpy", "torch", "onnxruntime", "httptools", "starlette", "uvloop", "orjson", "pysimdjson")
 
 
 @dataclass(frozen=True)

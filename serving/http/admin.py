@@ -19,14 +19,16 @@ from starlette.routing import Route
 from handlers.errors import ModelError
 from handlers.shapes import Shape, ShapeError
 from serving.http import bridge
-from serving.http.answers import EXPECTED, failure
+from serving.http.answers import EXPECTED, JSON, failure
+from serving.http.request import BodyLimits
+from serving.http.request import Request as HttpRequest
 from serving.model import ServedModel
 from serving.repository import ModelNotFound, Repository
 from warmup.plan import mismatch
 
 
 class AdminApplication:
-    """An RSGI application that loads, unloads and warms models; ``open_model`` raises KeyError on an unknown name."""
+    """Loads, unloads and warms models; ``open_model`` raises KeyError on an unknown name."""
 
     def __init__(self, repository: Repository, open_model: Callable[[str], ServedModel], token: str) -> None:
         self._repository = repository
@@ -43,13 +45,16 @@ class AdminApplication:
             exception_handlers=dict.fromkeys((*EXPECTED, ModelNotFound), _expected),
         )
 
-    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
-        scheme, _, given = (scope.headers.get("authorization") or "").partition(" ")
+    def limits(self, request: HttpRequest) -> BodyLimits:
+        return bridge.LIMITS
+
+    async def __call__(self, request: HttpRequest) -> None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
-            headers = [("content-type", "application/json"), ("www-authenticate", "Bearer")]
-            protocol.response_bytes(401, headers, b'{"error":"this port needs the admin token as a bearer token"}')
+            headers = (*JSON, ("www-authenticate", "Bearer"))
+            request.respond(401, headers, b'{"error":"this port needs the admin token as a bearer token"}')
             return
-        await bridge.forward(self._pages, scope, protocol)
+        await bridge.forward(self._pages, request)
 
     async def _index(self, request: Request) -> Response:
         return _json(

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
 
 from serving.http import bridge
 from serving.http.answers import JSON
 from serving.http.inference import Endpoint
+from serving.http.request import BodyLimits, Request
 from serving.http.routes import application
 from serving.model import ServedModel
 from serving.repository import Repository
 
-_ENDING = [*JSON, ("retry-after", "1"), ("connection", "close")]
+_ENDING = (*JSON, ("retry-after", "1"))
 
-Call = Callable[[Any, Any], Awaitable[None]]
+Call = Callable[[Request], Awaitable[None]]
 
 
 class Application:
-    """An RSGI application over a repository of models."""
+    """Answers for a repository of models."""
 
     def __init__(self, repository: Repository, executor: Executor) -> None:
         self._repository = repository
         self._executor = executor
-        self._inference: dict[tuple[str, str], Call] = {}
+        self._inference: dict[tuple[str, str], tuple[Endpoint, Call]] = {}
         self._pages = application(repository)
         repository.on_change(self._route)
         self._in_flight = 0
@@ -43,26 +43,32 @@ class Application:
             await self._idle.wait()
 
     def _route(self, models: tuple[ServedModel, ...]) -> None:
-        routes: dict[tuple[str, str], Call] = {}
+        routes: dict[tuple[str, str], tuple[Endpoint, Call]] = {}
         for model in models:
             endpoint = Endpoint(model, self._executor)
             for version in ("", f"/versions/{model.version}"):
-                routes["POST", f"/v2/models/{model.name}{version}/infer"] = endpoint.infer
+                routes["POST", f"/v2/models/{model.name}{version}/infer"] = endpoint, endpoint.infer
             for version in ("", f"/{model.version}"):
                 for method in ("POST", "PUT"):
-                    routes[method, f"/predictions/{model.name}{version}"] = endpoint.predict
+                    routes[method, f"/predictions/{model.name}{version}"] = endpoint, endpoint.predict
         self._inference = routes
 
-    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+    def limits(self, request: Request) -> BodyLimits:
+        """See ``serving.http.connection.Application``."""
+        route = self._inference.get((request.method, request.path))
+        return route[0].limits(request) if route is not None else bridge.LIMITS
+
+    async def __call__(self, request: Request) -> None:
         self._in_flight += 1
         try:
-            call = self._inference.get((scope.method, scope.path))
-            if call is not None and self._refusing:
-                protocol.response_bytes(503, _ENDING, b'{"error":"the server is stopping"}')
-            elif call is not None:
-                await call(scope, protocol)
+            route = self._inference.get((request.method, request.path))
+            if route is None:
+                await bridge.forward(self._pages, request)
+            elif self._refusing:
+                request.keep_alive = False
+                request.respond(503, _ENDING, b'{"error":"the server is stopping"}')
             else:
-                await bridge.forward(self._pages, scope, protocol)
+                await route[1](request)
         finally:
             self._in_flight -= 1
             if not self._in_flight:

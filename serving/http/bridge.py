@@ -1,6 +1,6 @@
-"""An ASGI application behind an RSGI server, for the requests where speed does not matter.
+"""An ASGI application behind our own connections, for the requests where speed does not matter.
 
-RSGI and ASGI are described in Granian's docs/spec/RSGI.md and in the ASGI HTTP specification 2.3.
+ASGI is described in the ASGI HTTP specification 2.3.
 """
 
 from __future__ import annotations
@@ -8,63 +8,67 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from serving.http.answers import BodyTooLarge, EncodingRefused, failure
-from serving.http.body import read
-from serving.lanes.job import ClientGone
+from serving.http.answers import failure
+from serving.http.request import BodyLimits, BodyTooLarge, EncodingRefused, Request
+from serving.lanes.job import ClientGone, RequestTimedOut
 
 log = logging.getLogger("preheat.http")
 
-MAX_BODY = 1 << 20  # bytes; nothing that goes this way has a large body
+LIMITS = BodyLimits(1 << 20, 30.0)  # nothing that goes this way has a large body
 
 
-async def forward(application: Any, scope: Any, protocol: Any) -> None:
-    """Answers one RSGI request with an ASGI application, which sees a body over ``MAX_BODY`` as an empty one."""
+async def forward(application: Any, request: Request) -> None:
+    """Answers a request with an ASGI application, which sees a body over ``LIMITS`` as an empty one."""
     try:
-        body = await read(scope, protocol, MAX_BODY)
+        body = request.read()
     except BodyTooLarge:
         body = b""  # a large tensor for a model that is not there should learn that, not how long a body may be
-    except EncodingRefused as error:
+    except (EncodingRefused, RequestTimedOut) as error:
         answer = failure(error, "oip")
-        protocol.response_bytes(answer.status, answer.headers, answer.body)
+        request.respond(answer.status, answer.headers, answer.body)
         return
     except ClientGone:
+        request.respond(400, ())  # to nobody
         return
-    host, _, port = scope.client.rpartition(":")
     asgi_scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": scope.http_version.removeprefix("HTTP/"),
-        "method": scope.method,
-        "scheme": scope.scheme,
-        "path": scope.path,
-        "raw_path": scope.path.encode(),
-        "query_string": scope.query_string.encode(),
+        "http_version": request.version,
+        "method": request.method,
+        "scheme": "http",
+        "path": request.path,
+        "raw_path": request.path.encode(),
+        "query_string": request.query.encode("latin-1"),
         "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in scope.headers.items()],
-        "client": (host, int(port)) if port.isdigit() else None,
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
+        "client": None,
         "server": None,
     }
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
     status = 500
-    headers: list[tuple[str, str]] = []
+    headers: tuple[tuple[str, str], ...] = ()
     parts: list[bytes] = []
 
     async def receive() -> dict[str, Any]:
         if messages:
             return messages.pop()
-        await protocol.client_disconnect()
+        await request.gone()
         return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
         nonlocal status, headers
         if message["type"] == "http.response.start":
             status = message["status"]
-            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+            headers = tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in message["headers"]
+                if name != b"content-length"
+            )
         elif message["type"] == "http.response.body":
             parts.append(message.get("body", b""))
 
     try:
         await application(asgi_scope, receive, send)
     except Exception:  # Starlette has sent its 500 and raises again, so that somebody writes it down
-        log.exception("%s %s failed", scope.method, scope.path)
-    protocol.response_bytes(status, headers, b"".join(parts))
+        log.exception("%s %s failed", request.method, request.path)
+    request.respond(status, headers, b"".join(parts))

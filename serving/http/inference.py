@@ -35,7 +35,7 @@ class Endpoint:
         limits = self.model.spec.limits
         text = request.headers.get(oip.HEADER_LENGTH, "")
         aligned = int(text) if text.isdecimal() and len(text) < 10 else 0
-        return BodyLimits(limits.request_bytes, limits.timeout_s, aligned)
+        return BodyLimits(limits.request_bytes, limits.timeout_s, aligned, self.model.room if text else None)
 
     async def infer(self, request: Request) -> None:
         """``POST /v2/models/{model}[/versions/{version}]/infer``."""

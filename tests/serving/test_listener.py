@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from typing import Any
 
 import pytest
 
+from serving.http.request import BodyLimits, Request
 from serving.listener import CannotListen, HttpServer, reserve
 
 
-async def hello(scope: Any, protocol: Any) -> None:
-    body = await protocol()
-    protocol.response_bytes(200, [("content-type", "text/plain")], b"hello " + body)
+class Hello:
+    def limits(self, request: Request) -> BodyLimits:
+        return BodyLimits(1000, 10.0)
+
+    async def __call__(self, request: Request) -> None:
+        request.respond(200, (("content-type", "text/plain"),), b"hello " + request.read())
 
 
 def ask(port: int, body: bytes) -> tuple[int, bytes]:
@@ -26,7 +29,7 @@ def ask(port: int, body: bytes) -> tuple[int, bytes]:
 
 def test_a_free_port_is_served_and_given_back() -> None:
     async def main() -> int:
-        server = HttpServer(hello, reserve("127.0.0.1", 0))
+        server = HttpServer(Hello(), reserve("127.0.0.1", 0))
         await server.start()
         answer = await asyncio.to_thread(ask, server.port, b"you")
         assert answer == (200, b"hello you")

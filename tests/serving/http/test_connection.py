@@ -1,0 +1,409 @@
+"""The connection on real sockets: what a client sends, byte for byte, and what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from serving.http import connection
+from serving.http.request import BodyLimits, Request
+from serving.lanes.job import ClientGone, RequestTimedOut
+from serving.listener import HttpServer, reserve
+
+TEXT = (("content-type", "text/plain"),)
+SECONDS = 10.0  # for what must happen; only a failing test waits so long
+
+
+class Echo:
+    """Answers with what it was asked; remembers every request. ``hold`` keeps answers back until it is set."""
+
+    def __init__(self, seconds: float = SECONDS, aligned: int = 0) -> None:
+        self.requests: list[Request] = []
+        self.faults: list[Exception | None] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.called = asyncio.Event()
+        self._limits = BodyLimits(1 << 20, seconds, aligned)
+
+    def limits(self, request: Request) -> BodyLimits:
+        return self._limits
+
+    async def __call__(self, request: Request) -> None:
+        self.requests.append(request)
+        self.faults.append(request.fault)
+        self.called.set()
+        await self.hold.wait()
+        if request.path == "/raise":
+            raise RuntimeError("on purpose")
+        status = 200 if request.fault is None else 413
+        request.respond(status, TEXT, f"{request.method} {request.path} ".encode() + bytes(request.body))
+
+
+@asynccontextmanager
+async def served(
+    application: Echo,
+) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
+    server = HttpServer(application, reserve("127.0.0.1", 0))
+    await server.start()
+    writers = []
+
+    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writers.append(writer)
+        return reader, writer
+
+    try:
+        yield connect
+    finally:
+        for writer in writers:
+            writer.close()
+        await server.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)).decode()
+    status, *lines = head.strip().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    length = int(headers.get("content-length", 0))
+    return int(status.split()[1]), headers, await asyncio.wait_for(reader.readexactly(length), SECONDS)
+
+
+async def exchange(connect: Callable, *pieces: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Sends the pieces, each once the one before it has left, and reads one answer."""
+    reader, writer = await connect()
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    return await answer(reader)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(test(), 60)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"GET / "),
+        (b"POST /a%20b?c=d HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc", b"POST /a b abc"),
+        (b"GET http://x/a?b HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /a "),
+        (b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n", b"OPTIONS * "),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n",
+            b"POST / abcde",
+        ),
+    ],
+)
+def test_a_request_comes_whole_or_in_any_pieces(request_: bytes, expected: bytes) -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            for size in (len(request_), 7, 1):
+                pieces = [request_[at : at + size] for at in range(0, len(request_), size)]
+                status, headers, body = await exchange(connect, *pieces)
+                assert (status, body) == (200, expected)
+                assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", headers["date"])
+
+    run(test)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 77, 143])
+def test_a_large_body_arrives_in_memory_that_suits_its_tensor(offset: int) -> None:
+    async def test() -> None:
+        application = Echo(aligned=offset)
+        body = bytes(offset) + np.arange(200_000, dtype=np.float32).tobytes()
+        async with served(application) as connect:
+            head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            _, _, found = await exchange(connect, head + body[:10], body[10:1000], body[1000:])
+            assert found == b"POST / " + body
+            received = application.requests[0].body
+            assert isinstance(received, memoryview) and received.readonly
+            array = np.frombuffer(received, np.float32, offset=offset)
+            assert array.ctypes.data % 64 == 0 and array[-1] == 199_999
+
+    run(test)
+
+
+def test_requests_on_one_connection_are_answered_in_order() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            large = bytes(100_000)
+            for number in range(30):
+                body = large if number % 10 == 3 else b"x"
+                writer.write(b"POST /%d HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (number, len(body)) + body)
+            await application.called.wait()
+            assert [request.path for request in application.requests] == ["/0"]
+            application.hold.set()
+            for number in range(30):
+                _, headers, body = await answer(reader)
+                assert body.startswith(b"POST /%d " % number) and "connection" not in headers
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "connection_", "ends"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "close", True),
+        (b"GET / HTTP/1.0\r\n\r\n", "close", True),
+        (b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n", "keep-alive", False),
+    ],
+)
+def test_a_connection_ends_where_the_client_wants_it(request_: bytes, connection_: str, ends: bool) -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            writer.write(request_)
+            _, headers, _ = await answer(reader)
+            assert headers["connection"] == connection_
+            if ends:
+                assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+            else:
+                writer.write(request_)
+                await answer(reader)
+
+    run(test)
+
+
+def test_head_has_the_length_but_not_the_body() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            writer.write(b"HEAD /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            text = await asyncio.wait_for(reader.read(), SECONDS)
+            assert b"content-length: 8\r\n" in text and text.endswith(b"\r\n\r\n")
+
+    run(test)
+
+
+def test_a_body_that_is_waited_for_is_asked_for() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+            assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"abc")
+            assert (await answer(reader))[2] == b"POST / abc"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 2000000\r\n",
+        b"content-length: 2000000\r\nexpect: 100-continue\r\n",
+        b"content-length: 3\r\ncontent-encoding: gzip\r\n",
+    ],
+)
+def test_a_body_that_is_refused_is_not_read_and_its_client_learns_why(head: bytes) -> None:
+    async def test() -> None:
+        application = Echo()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n" + bytes(500_000))
+            status, headers, _ = await answer(reader)
+            assert status == 413 and headers["connection"] == "close"
+            assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+        assert len(application.faults) == 1 and application.faults[0] is not None
+
+    run(test)
+
+
+def test_a_chunked_body_is_counted_while_it_arrives() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
+            head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            status, _, _ = await exchange(connect, head, *[chunk] * 17)
+            assert status == 413
+
+    run(test)
+
+
+@pytest.mark.parametrize("framing", [b"content-length: 100000", b"transfer-encoding: chunked"])
+def test_a_body_that_does_not_come_is_given_up(framing: bytes) -> None:
+    async def test() -> None:
+        application = Echo(seconds=0.01)
+        async with served(application) as connect:
+            await exchange(connect, b"POST / HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n\r\n5\r\n")
+        assert isinstance(application.faults[0], RequestTimedOut)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"not http\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nbroken\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabc", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 20000 + b"\r\n", 431),
+        (b"GET /" + b"a" * 100_000, 431),
+    ],
+)
+def test_what_is_not_http_ends_the_connection(text: bytes, status: int) -> None:
+    async def test() -> None:
+        application = Echo()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            writer.write(text)
+            assert (await answer(reader))[0] == status
+            assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+        assert not application.requests
+
+    run(test)
+
+
+def test_garbage_behind_a_request_waits_for_its_answer() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n\x00\x01\x02\r\n\r\n")
+            await application.called.wait()
+            application.hold.set()
+            assert (await answer(reader))[0] == 200
+            assert (await answer(reader))[0] == 400
+
+    run(test)
+
+
+def test_a_chunked_body_that_turns_to_garbage_is_no_request() -> None:
+    async def test() -> None:
+        application = Echo()
+        async with served(application) as connect:
+            head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
+            await exchange(connect, head, b"zz\r\n\r\n")
+        assert isinstance(application.faults[0], ClientGone)
+
+    run(test)
+
+
+def test_an_offer_to_upgrade_is_ignored() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            status, _, body = await exchange(
+                connect, b"GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nrest"
+            )
+            assert (status, body) == (200, b"GET /ws ")
+
+    run(test)
+
+
+def test_a_client_that_hangs_up_is_noticed() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        async with served(application) as connect:
+            _, writer = await connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            await application.called.wait()
+            writer.close()
+            await asyncio.wait_for(application.requests[0].gone(), SECONDS)
+            application.hold.set()
+
+    run(test)
+
+
+def test_a_client_that_hangs_up_within_its_body_is_noticed() -> None:
+    async def test() -> None:
+        application = Echo()
+        async with served(application) as connect:
+            _, writer = await connect()
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\nabc")
+            await writer.drain()
+            writer.close()
+            await asyncio.wait_for(application.called.wait(), SECONDS)
+        assert isinstance(application.faults[0], ClientGone)
+
+    run(test)
+
+
+def test_an_application_that_fails_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            status, _, _ = await exchange(connect, b"GET /raise HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert status == 500
+
+    run(test)
+    assert "GET /raise failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit", "expected"),
+    [
+        (b"", "_IDLE_SECONDS", b""),
+        (b"GET / HTT", "_HEAD_SECONDS", b"HTTP/1.1 408 Request Timeout"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", "_IDLE_SECONDS", b"HTTP/1.1 200 OK"),
+    ],
+)
+def test_what_lasts_too_long_is_ended(
+    sent: bytes, limit: str, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, limit, 0.0)
+    monkeypatch.setattr("serving.listener._LOOK_SECONDS", 0.01)
+
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            writer.write(sent)
+            text = await asyncio.wait_for(reader.read(), SECONDS)
+            assert text.partition(b"\r\n")[0] == expected
+
+    run(test)
+
+
+def test_an_answer_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("serving.listener._LOOK_SECONDS", 0.01)
+
+    class Flood(Echo):
+        async def __call__(self, request: Request) -> None:
+            request.respond(200, TEXT, bytes(64 << 20))
+
+    async def test() -> None:
+        async with served(Flood()) as connect:
+            reader, writer = await connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+                await asyncio.sleep(0.1)  # takes nothing for a while
+                await asyncio.wait_for(reader.readexactly(64 << 20), SECONDS)
+
+    run(test)
+
+
+def test_a_server_that_closes_answers_what_it_has_taken() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        server = HttpServer(application, reserve("127.0.0.1", 0))
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        idle, other = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await application.called.wait()
+        closing = asyncio.ensure_future(server.close())
+        assert await asyncio.wait_for(idle.read(), SECONDS) == b""
+        application.hold.set()
+        _, headers, _ = await answer(reader)
+        assert headers["connection"] == "close"
+        await closing
+        writer.close()
+        other.close()
+
+    run(test)
