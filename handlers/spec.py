@@ -237,6 +237,7 @@ class ModelSpec(_Strict):
     batching: BatchingSpec = BatchingSpec()
     limits: LimitsSpec = LimitsSpec()
     ready_coverage: Annotated[Real, Field(ge=0, le=1)] = 1.0
+    tolerance: Annotated[Real, Field(gt=0, le=1)] | None = None
 
     @field_validator("inputs", "outputs")
     @classmethod

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from handlers.shapes import Shape
+
+
+@dataclass(frozen=True)
+class OutputsProof:
+    """That a shape's outputs were right: ``against`` says what gave the outputs that they were compared with.
+
+    ``absolute`` and ``relative`` (to the output's largest value) are the largest errors of the output that was farthest
+    off, ``cosine`` is its angle; ``tolerance`` is what ``relative`` and 1 - ``cosine`` were allowed to be.
+    """
+
+    against: str
+    tolerance: float
+    absolute: float
+    relative: float
+    cosine: float
+
+    @classmethod
+    def from_json(cls, document: Mapping) -> OutputsProof:  # type: ignore[type-arg]
+        numbers = {name: float(document[name]) for name in ("tolerance", "absolute", "relative", "cosine")}
+        return cls(str(document["against"]), **numbers)
 
 
 @dataclass(frozen=True)
@@ -16,6 +36,7 @@ class ShapeProof:
     ``steady_seconds`` the median of further calls there; None where the shape was not run. ``added`` counts the entries
     that the proving run added, by store. ``reason`` says why a shape is unproven (``budget``, an error, new entries),
     or how a proven one runs where that is not what the model's description asks for (eagerly, without a graph).
+    ``outputs`` is None where the outputs were not compared with anything.
     """
 
     shape: Shape
@@ -26,6 +47,7 @@ class ShapeProof:
     steady_seconds: float | None = None
     added: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    outputs: OutputsProof | None = None
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -37,6 +59,7 @@ class ShapeProof:
             "steady_seconds": self.steady_seconds,
             "added": dict(self.added),
             "reason": self.reason,
+            "outputs": asdict(self.outputs) if self.outputs else None,
         }
 
     @classmethod
@@ -50,6 +73,7 @@ class ShapeProof:
             steady_seconds=document["steady_seconds"],
             added={str(k): int(v) for k, v in document["added"].items()},
             reason=str(document["reason"]),
+            outputs=OutputsProof.from_json(document["outputs"]) if document.get("outputs") else None,
         )
 
 

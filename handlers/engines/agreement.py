@@ -66,4 +66,4 @@ def widened(array: np.ndarray, dtype: str) -> np.ndarray:
 
 def _cosine(left: np.ndarray, right: np.ndarray) -> float:
     lengths = float(np.linalg.norm(left)) * float(np.linalg.norm(right))
-    return float(left @ right) / lengths if lengths else 0.0
+    return min(1.0, float(left @ right) / lengths) if lengths else 0.0

@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "serve": "serving.cli.serve",
     "warm": "serving.cli.warm",
     "plan": "serving.cli.plan",
+    "verify": "serving.cli.verify",
     "doctor": "serving.cli.doctor",
     "bench": "serving.cli.bench",
     "archive": "serving.cli.archive",

@@ -20,7 +20,7 @@ from serving.places import default_bundle, default_models
 from warmup.accelerators import NoSuchAccelerator, accelerators, chosen, pinned
 from warmup.bundle.files import BundleError
 from warmup.plan import expand
-from warmup.proof import ShapeProof
+from warmup.proof import Proof, ShapeProof
 from warmup.sweep.journal import JournalError
 from warmup.sweep.progress import Advanced, Note, Started
 from warmup.sweep.progress import Progress as Event
@@ -73,6 +73,10 @@ def warm(
         str, typer.Option(help="Share the work out over accelerators: all, or numbers such as 0,1; needs a new --out.")
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start with empty stores.")] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify/--no-verify", help="Whether a shape whose outputs are not the CPU's is unproven."),
+    ] = True,
     problems: Annotated[
         Path | None,
         typer.Option(
@@ -107,9 +111,9 @@ def warm(
             if len(listed) > 1:
                 from serving.cli.warm_devices import warm_devices
 
-                raise typer.Exit(warm_devices(listed, models or (), model_store, out, json))
+                raise typer.Exit(warm_devices(listed, models or (), model_store, out, verify, json))
             os.environ.update(pinned(*listed))
-        request = Request(found, out, budget, shard, fresh)
+        request = Request(found, out, budget, shard, fresh, verify)
         view = _View()
         try:
             with view.bars:
@@ -214,6 +218,7 @@ def _print(request: Request, outcome: Outcome) -> None:
         done = len(proof.proven())
         console.print(
             f"{proof.model}: {done} of {len(proof.shapes)} shapes proven, {proof.coverage:.1%} of the expected traffic"
+            f"{_outputs(proof)}"
         )
     made = outcome.bundle
     if made is None:
@@ -222,6 +227,15 @@ def _print(request: Request, outcome: Outcome) -> None:
         console.print(f"{request.out}: {made.digest}, in {outcome.seconds:.1f} s", markup=False, soft_wrap=True)
     else:
         console.print(f"{request.out}: {made.digest}, nothing to do", markup=False, soft_wrap=True)
+
+
+def _outputs(proof: Proof) -> str:
+    """How right the outputs were at worst, empty where they were not compared."""
+    compared = [shape.outputs for shape in proof if shape.outputs]
+    if not compared:
+        return ""
+    far = max(compared, key=lambda outputs: outputs.relative)
+    return f"; outputs of {len(compared)} at most {far.relative:.1g} from {far.against} (allowed {far.tolerance:g})"
 
 
 def _state(shape: ShapeProof) -> str:

@@ -19,7 +19,9 @@ from warmup.bundle.trust import Trust
 from warmup.stores.registry import STORES
 
 
-def warm_devices(devices: Sequence[str], models: Sequence[str], model_store: Path, out: Path, as_json: bool) -> int:
+def warm_devices(
+    devices: Sequence[str], models: Sequence[str], model_store: Path, out: Path, verify: bool, as_json: bool
+) -> int:
     """Warms part i of n on accelerator i and joins the parts at ``out``, which must not be there yet.
 
     Returns the exit status: that of the worst part, 1 where joining left a shape unproven.
@@ -32,7 +34,7 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], model_store: Pat
         parts = [Path(folder) / str(index) for index in range(1, len(devices) + 1)]
         running = [
             subprocess.Popen(
-                _command(models, model_store, part, f"{index}/{len(devices)}"),
+                _command(models, model_store, part, f"{index}/{len(devices)}", verify),
                 env={**os.environ, **pinned(device)},
                 stdout=subprocess.DEVNULL,
             )
@@ -61,9 +63,9 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], model_store: Pat
     return 1 if joined.unproven else max(statuses)
 
 
-def _command(models: Sequence[str], model_store: Path, out: Path, shard: str) -> list[str]:
+def _command(models: Sequence[str], model_store: Path, out: Path, shard: str, verify: bool) -> list[str]:
     places = ["--model-store", str(model_store), "--out", str(out), "--shard", shard, "--json"]
-    return [sys.executable, "-m", "serving", "warm", *models, *places]
+    return [sys.executable, "-m", "serving", "warm", *models, *places, *([] if verify else ["--no-verify"])]
 
 
 def _made(part: Path) -> Bundle:

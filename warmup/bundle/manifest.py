@@ -33,7 +33,7 @@ from warmup.bundle.files import (
     walk,
 )
 from warmup.plan import Plan, PlannedShape
-from warmup.proof import Proof, ShapeProof
+from warmup.proof import OutputsProof, Proof, ShapeProof
 
 FORMAT = 1
 MAX_MANIFEST = 64 << 20  # bytes; a manifest of 100,000 files has about 20 MB
@@ -255,7 +255,8 @@ def _planned(value: object, where: str) -> PlannedShape:
 
 def _proof(value: object, where: str) -> ShapeProof:
     seconds = ("cold_seconds", "first_seconds", "steady_seconds")
-    found = document.keys(value, where, ("shape", "weight", "proven", *seconds, "added", "reason"))
+    given = {"outputs": None, **document.mapping(value, where)}  # bundles from before outputs were compared lack it
+    found = document.keys(given, where, ("shape", "weight", "proven", *seconds, "added", "reason", "outputs"))
     proven = document.truth(found["proven"], f"{where}.proven")
     added = document.each(found["added"], f"{where}.added", document.count)
     grown = [store for store, entries in added.items() if entries]
@@ -267,7 +268,17 @@ def _proof(value: object, where: str) -> ShapeProof:
         proven=proven,
         added=added,
         reason=document.text(found["reason"], f"{where}.reason"),
+        outputs=document.optional(found["outputs"], f"{where}.outputs", _outputs),
         **{key: document.optional(found[key], f"{where}.{key}", document.number) for key in seconds},
+    )
+
+
+def _outputs(value: object, where: str) -> OutputsProof:
+    numbers = ("tolerance", "absolute", "relative", "cosine")
+    found = document.keys(value, where, ("against", *numbers))
+    return OutputsProof(
+        document.text(found["against"], f"{where}.against"),
+        **{key: document.number(found[key], f"{where}.{key}") for key in numbers},
     )
 
 

@@ -16,12 +16,18 @@ from warmup.sweep.process import WorkerProcess
 
 class Crew:
     """Runs shapes of several models in one phase. ``stores`` says where the stores are now; ``loaded`` is told how many
-    seconds a model took to load."""
+    seconds a model took to load; ``verify``: a proof includes the outputs."""
 
     def __init__(
-        self, phase: Phase, stores: Callable[[], Path], logs: Path, loaded: Callable[[str, float], None]
+        self,
+        phase: Phase,
+        stores: Callable[[], Path],
+        logs: Path,
+        loaded: Callable[[str, float], None],
+        verify: bool = True,
     ) -> None:
         self.phase = phase
+        self._verify = verify
         self._stores = stores
         self._logs = logs
         self._loaded = loaded
@@ -54,7 +60,8 @@ class Crew:
         root = self._stores()
         settings = settings_for(stores_for([model.spec]), self.phase, root)
         log = self._logs / f"{model.spec.name}-{self.phase.value}.log"
-        return WorkerProcess(Job(model.folder.absolute(), self.phase, root), settings.environment, log)
+        job = Job(model.folder.absolute(), self.phase, root, self._verify)
+        return WorkerProcess(job, settings.environment, log)
 
     def __enter__(self) -> Crew:
         return self

@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from handlers.shapes import Shape
+from warmup.proof import OutputsProof
 from warmup.stores.store import Phase
 from warmup.sweep.messages import Entries, Ran
 
@@ -34,6 +35,7 @@ class Done:
     added: Mapping[str, int]  # by store
     misses: Mapping[str, int]
     note: str = ""
+    outputs: OutputsProof | None = None
 
 
 @dataclass
@@ -71,7 +73,12 @@ class History:
             if added:
                 self.done[Phase.PROVE].clear()  # what was proven was proven of other stores
         self.done[phase][line["model"], line["shape"]] = Done(
-            line["first_seconds"], line["steady_seconds"], added, line["misses"], line.get("note", "")
+            line["first_seconds"],
+            line["steady_seconds"],
+            added,
+            line["misses"],
+            line.get("note", ""),
+            OutputsProof.from_json(line["outputs"]) if line.get("outputs") else None,
         )
 
     def _vouch(self, entries: Entries) -> None:
@@ -114,6 +121,7 @@ class Journal:
                 "added": ran.added,
                 "misses": ran.misses,
                 "note": ran.note,
+                "outputs": asdict(ran.outputs) if ran.outputs else None,
             }
         )
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from handlers.shapes import Shape
+from warmup.proof import OutputsProof
 from warmup.stores.store import Phase
 
 Entries = Mapping[str, Mapping[str, str]]  # by store: key to value, as Store.entries
@@ -19,11 +20,13 @@ Entries = Mapping[str, Mapping[str, str]]  # by store: key to value, as Store.en
 
 @dataclass(frozen=True)
 class Job:
-    """One model in one phase; every store is a directory below ``stores``."""
+    """One model in one phase; every store is a directory below ``stores``. ``verify``: while proving, compare outputs
+    with the reference's."""
 
     folder: Path
     phase: Phase
     stores: Path
+    verify: bool = True
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class Loaded:
 @dataclass(frozen=True)
 class Ran:
     """A shape was run: its first call and the median of further calls in seconds, the entries it added or changed (the
-    first one also those of loading the model), what the frameworks counted as missed, and how it runs where that is not
-    what the model's description asks for; or the error it ended with.
+    first one also those of loading the model), what the frameworks counted as missed, how it runs where that is not
+    what the model's description asks for, and how right its outputs were; or the error it ended with.
     """
 
     shape: Shape
@@ -47,6 +50,7 @@ class Ran:
     misses: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
     note: str = ""
+    outputs: OutputsProof | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ def decode(line: bytes) -> Message:
     if kind not in _KINDS:
         raise ValueError(f"no message is of kind {kind!r}")
     if kind == "job":
-        return Job(Path(fields["folder"]), Phase(fields["phase"]), Path(fields["stores"]))
+        return Job(Path(fields["folder"]), Phase(fields["phase"]), Path(fields["stores"]), bool(fields["verify"]))
     if kind == "ran":
         fields["shape"] = Shape.parse(fields["shape"])
+        fields["outputs"] = OutputsProof.from_json(fields["outputs"]) if fields["outputs"] else None
     return _KINDS[kind](**fields)

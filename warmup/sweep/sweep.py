@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from handlers.errors import ModelError
@@ -22,6 +23,7 @@ from warmup.sweep import base as bases
 from warmup.sweep import journal as journals
 from warmup.sweep.base import Base
 from warmup.sweep.budget import Candidate, Costs
+from warmup.sweep.crew import Crew
 from warmup.sweep.journal import History, Journal
 from warmup.sweep.phases import BUDGET, Phases
 from warmup.sweep.progress import Note, Report
@@ -32,13 +34,15 @@ SHARD = "shard"  # why a shape is unproven: another part of the sweep has it
 
 @dataclass(frozen=True)
 class Request:
-    """What to warm, where the bundle goes, seconds to spend (None: what it takes), and the part i of n to do."""
+    """What to warm, where the bundle goes, seconds to spend (None: what it takes), the part i of n to do, and whether
+    to start with empty stores and to prove that outputs are right."""
 
     models: tuple[Model, ...]
     out: Path
     budget: float | None = None
     shard: tuple[int, int] | None = None
     fresh: bool = False
+    verify: bool = True
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ def _sweep(request: Request, report: Report) -> Outcome:
                 report=report,
                 costs=_costs(targets, base),
                 ends=None if request.budget is None else started + request.budget,
+                crew=partial(Crew, verify=request.verify),
             )
             phases.run([candidate for target in targets for candidate in target.wanted])
             proofs = tuple(_proof(target, journal.history, phases, request.shard) for target in targets)
@@ -233,6 +238,7 @@ def _proof(target: _Target, history: History, phases: Phases, shard: tuple[int, 
                 steady_seconds=proven.steady_seconds if proven else None,
                 added=dict(proven.added) if proven else {},
                 reason=reason or (proven.note if proven else ""),
+                outputs=proven.outputs if proven else None,
             )
         )
     return Proof(name, tuple(shapes))

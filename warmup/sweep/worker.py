@@ -31,6 +31,7 @@ from warmup.stores.registry import settings_for, stores_for
 from warmup.stores.store import Phase, Store, added_entries
 from warmup.sweep import framework
 from warmup.sweep.messages import CLOSE, Entries, Failed, Job, Loaded, Message, Ran, decode, encode
+from warmup.verify.proving import OutputsCheck
 
 # Further calls after the first: enough for a median, without making the proof as long as the sweep.
 STEADY_CALLS = {Phase.TUNE: 1, Phase.SEAL: 0, Phase.PROVE: 7}
@@ -69,6 +70,7 @@ class Worker:
         self._spec = load_spec(job.folder)
         self._stores = stores_for([self._spec])
         self._entries = self._look()
+        self._outputs = OutputsCheck(self._spec, job.folder) if job.phase is Phase.PROVE and job.verify else None
 
     def load(self) -> Loaded:
         settings = settings_for(self._stores, self._job.phase, self._job.stores)
@@ -89,9 +91,16 @@ class Worker:
             return Ran(shape, time.perf_counter() - started, added=self._added(), error=_told(error))
         after = _misses(self._stores)
         missed = {name: after[name] - before[name] for name in after if after[name] > before[name]}
-        return Ran(shape, first, steady, self._added(), missed, note=self._engine.note(shape))
+        added = self._added()
+        try:
+            right = self._outputs.check(self._engine, shape) if self._outputs else None
+        except Exception as error:  # also what the reference may raise: unchecked outputs prove nothing
+            return Ran(shape, first, steady, added, missed, error=_told(error))
+        return Ran(shape, first, steady, added, missed, note=self._engine.note(shape), outputs=right)
 
     def close(self) -> None:
+        if self._outputs:
+            self._outputs.close()
         self._engine.close()
 
     def _steady(self, shape: Shape) -> float | None:
