@@ -16,6 +16,10 @@ class ModelNotFound(Exception):
     """No model of that name, or not in that version (HTTP 404)."""
 
 
+class VersionNotFound(ModelNotFound):
+    """A model of that name, but not in that version."""
+
+
 @dataclass(frozen=True)
 class BundleFacts:
     """What a client or an operator may know of the bundle served: its digest, why it is trusted, its identity."""
@@ -46,12 +50,12 @@ class Repository:
         return tuple(self._models.values())
 
     def get(self, name: str, version: str | None = None) -> ServedModel:
-        """The model of that name; raises ModelNotFound where there is none, or not in that version."""
+        """The model of that name; raises ModelNotFound where there is none, VersionNotFound where another version is."""
         model = self._models.get(name)
         if model is None:
             raise ModelNotFound(f"no model {name!r}; served: {', '.join(self._models) or 'none'}")
         if version is not None and version != model.version:
-            raise ModelNotFound(f"model {name!r} has no version {version!r}; served: {model.version}")
+            raise VersionNotFound(f"model {name!r} has no version {version!r}; served: {model.version}")
         return model
 
     @property

@@ -11,7 +11,7 @@ from handlers.errors import InvalidInput, OutOfDeviceMemory, UnplannedShape
 from serving.http.request import BodyTooLarge, EncodingRefused, Headers
 from serving.lanes.job import ClientGone, ExecutionFailed, LaneClosed, QueueFull, RequestTimedOut
 from serving.model import NotReady
-from serving.repository import ModelNotFound
+from serving.repository import ModelNotFound, VersionNotFound
 
 JSON: Headers = (("content-type", "application/json"),)
 CLIENT_GONE = 499  # nginx's code for a client that hung up; it is counted, never sent
@@ -61,6 +61,7 @@ def failure(error: Exception, protocol: str) -> Answer:
     document: dict[str, Any] = {"error": str(error)}
     if protocol == "torchserve":
         kind = _TORCHSERVE_TYPES.get(status, http.HTTPStatus(status).phrase if status != CLIENT_GONE else "ClientGone")
+        kind = "ModelVersionNotFoundException" if isinstance(error, VersionNotFound) else kind
         document = {"code": status, "type": kind, "message": str(error)}
     if isinstance(error, UnplannedShape):
         document["shapes"] = list(error.nearest)
