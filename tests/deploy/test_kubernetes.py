@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,27 +31,6 @@ CUSTOM = {
     "serving.kserve.io/v1alpha1": ("ClusterServingRuntime",),
     "serving.kserve.io/v1beta1": ("InferenceService",),
 }
-WITH = "resources: [../kubernetes/base]\ncomponents: [../kubernetes/components/{}]\n"
-
-
-def render(folder: Path) -> list[dict[str, Any]]:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl, which has kustomize built in, is not installed")
-    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
-@pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Every overlay, and the base with each of the components that no overlay has."""
-    deploy = tmp_path_factory.mktemp("deploy")
-    shutil.copytree(REPOSITORY / "deploy", deploy, dirs_exist_ok=True)
-    for component in ("oci-bundle", "rollout-gate"):
-        (deploy / component).mkdir()
-        (deploy / component / "kustomization.yaml").write_text(WITH.format(component))
-    folders = [*sorted((deploy / "kubernetes/overlays").iterdir()), deploy / "oci-bundle", deploy / "rollout-gate"]
-    return {folder.name: render(folder) for folder in folders}
 
 
 def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,10 +1,12 @@
-"""The real Prometheus with the shipped rules, watching a real server: every rule and every panel's query has an answer.
+"""The real Prometheus with the shipped rules, watching a real server: every rule and every panel's query has an answer,
+what the examples for canaries and autoscaling ask for is there, and Prometheus agrees with what the client measured.
 
 AMD's exporter is played: a page with its metric names and made-up numbers.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 import shutil
@@ -19,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import onnx
 import pytest
 import yaml
 from onnx import TensorProto, helper
 
+from serving.bench import BenchResult, read_result
+from serving.metrics.metrics import REQUEST_BUCKETS
 from serving.process import ServerProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -42,7 +47,12 @@ batching: {max_delay_ms: 0, queue: 16}
 ENGINES = {
     "open": ('{kind: onnx, source: "net.onnx", providers: [cpu], threads: 1}', "run"),
     "strict": ('{kind: python, source: "echo.py:Echo"}', "reject"),
+    "timed": ('{kind: python, source: "timed.py:Timed"}', "run"),
 }
+ECHO = "class Echo:\n    def run(self, x):\n        return {'y': x['x']}\n"
+# Long enough that what the client adds is small beside it.
+TIMED = "import time\nclass Timed:\n    def run(self, x):\n        time.sleep(0.03)\n        return {'y': x['x']}\n"
+LABELS = {"namespace": "serving", "pod": "preheat-0"}  # which the PodMonitor's scrapes have
 AMD = """
 gpu_gfx_activity{gpu_id="0",hostname="node"} 71
 gpu_used_vram{gpu_id="0",hostname="node"} 1024
@@ -68,7 +78,7 @@ class Exporter(BaseHTTPRequestHandler):
         """Scrapes are not worth a line."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def exporter() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -77,17 +87,17 @@ def exporter() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Two models from a bundle: one runs what is not planned, one refuses it."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Three models from a bundle: one refuses what is not planned, two run it, and one of these takes 30 ms."""
+    tmp_path = tmp_path_factory.mktemp("server")
     for name, (engine, cold) in ENGINES.items():
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         text = MODEL.replace("NAME", name).replace("ENGINE", engine).replace("COLD", cold)
         (folder / "model.yaml").write_text(text)
-    (tmp_path / "models/strict/echo.py").write_text(
-        "class Echo:\n    def run(self, x):\n        return {'y': x['x']}\n"
-    )
+    (tmp_path / "models/strict/echo.py").write_text(ECHO)
+    (tmp_path / "models/timed/timed.py").write_text(TIMED)
     dims = ["batch", "width"]
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
@@ -115,8 +125,9 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         process.stop()
 
 
-@pytest.fixture
-def prometheus(tmp_path: Path, server: ServerProcess, exporter: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory, server: ServerProcess, exporter: str) -> Iterator[str]:
+    tmp_path = tmp_path_factory.mktemp("prometheus")
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed (Debian: apt-get install prometheus)")
@@ -124,7 +135,9 @@ def prometheus(tmp_path: Path, server: ServerProcess, exporter: str) -> Iterator
         shutil.copy(REPOSITORY / "deploy/prometheus" / name, tmp_path)
     config = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    config["scrape_configs"][0]["static_configs"] = [{"targets": [server.url.removeprefix("http://")]}]
+    config["scrape_configs"][0]["static_configs"] = [
+        {"targets": [server.url.removeprefix("http://")], "labels": LABELS}
+    ]
     config["scrape_configs"].append({"job_name": "amd", "static_configs": [{"targets": [exporter]}]})
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
     with socket.socket() as probe:
@@ -210,9 +223,69 @@ def test_every_rule_and_every_panel_has_an_answer(server: ServerProcess, prometh
     except AssertionError:
         pytest.fail(f"no data: {sorted(missing)}")
 
-    hits = 'sum(preheat_shape_lookups_total{model="open",outcome!="cold"})'
-    assert [r["value"][1] for r in ask(prometheus, f"{hits} / {lookups}")] == ["0.95"]
-    (p99,) = ask(prometheus, 'histogram_quantile(0.99, sum by (le) (preheat_request_seconds_bucket{model="open"}))')
-    assert 0 < float(p99["value"][1]) < 60
     groups = httpx.get(f"{prometheus}/api/v1/rules").json()["data"]["groups"]
     assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
+    canaries_and_autoscaling_have_answers(prometheus)
+
+
+def canaries_and_autoscaling_have_answers(prometheus: str) -> None:
+    """The queries of the examples, as Argo Rollouts and the adapter fill them in."""
+    examples = REPOSITORY / "deploy/kubernetes/examples"
+    template = yaml.safe_load((examples / "analysistemplate.yaml").read_text())
+    for metric in template["spec"]["metrics"]:
+        query = metric["provider"]["prometheus"]["query"]
+        for name, value in {"namespace": "serving", "model": "open"}.items():
+            query = query.replace(f"{{{{args.{name}}}}}", value)
+        result = [float(series["value"][1]) for series in ask(prometheus, query)]
+        assert len(result) == 1, query
+        # Argo's expressions differ from Python's in the word for "and" only.
+        held = eval(metric["successCondition"].replace("&&", "and"), {"result": result, "len": len})
+        assert held is (metric["name"] == "p99"), "5 % of the requests were cold"
+        assert not eval(metric["successCondition"].replace("&&", "and"), {"result": [], "len": len})
+    adapter = yaml.safe_load((examples / "prometheus-adapter-values.yaml").read_text())["rules"]
+    for kind, group in (("custom", "namespace,pod"), ("external", "namespace")):
+        for rule in adapter[kind]:
+            series = ask(prometheus, rule["seriesQuery"])
+            assert series and all(one["metric"]["namespace"] == "serving" for one in series), rule
+            assert {one["metric"].get("pod") for one in series} == ({"preheat-0"} if "pod" in group else {None})
+            query = rule["metricsQuery"].replace("<<.Series>>", series[0]["metric"]["__name__"])
+            query = query.replace("<<.LabelMatchers>>", 'namespace="serving"').replace("<<.GroupBy>>", group)
+            assert len(ask(prometheus, query)) == 1, query
+
+
+@pytest.mark.slow
+def test_prometheus_agrees_with_what_the_client_measured(
+    server: ServerProcess, prometheus: str, tmp_path: Path
+) -> None:
+    weights = {"x=1x8:fp32": 5, "x=2x4:fp32": 3, "x=1x5:fp32": 1}  # the last one is not planned
+    (tmp_path / "traffic.json").write_text(json.dumps({"shapes": weights}))
+    result = bench(server, "timed", tmp_path, shapes=tmp_path / "traffic.json")
+    assert result.lookups is not None and 0 < result.lookups.outcomes["cold"] < len(result.samples)
+    counted = 'sum(preheat_request_seconds_count{model="timed"})'
+    until("all requests", lambda: [r["value"][1] for r in ask(prometheus, counted)] == [str(len(result.samples))])
+
+    hits, lookups = (f'sum(preheat_shape_lookups_total{{model="timed"{which}}})' for which in (',outcome!="cold"', ""))
+    (rate,) = ask(prometheus, f"{hits} / {lookups}")
+    assert float(rate["value"][1]) == result.hit_rate
+    by_client = [sample.seconds for sample in result.samples]
+    for quantile in (0.5, 0.99):
+        expression = f'histogram_quantile({quantile}, sum by (le) (preheat_request_seconds_bucket{{model="timed"}}))'
+        (seen,) = ask(prometheus, expression)
+        measured = float(np.quantile(by_client, quantile, method="inverted_cdf"))
+        assert abs(bucket(float(seen["value"][1])) - bucket(measured)) <= 1, (seen, measured)
+
+
+def bench(server: ServerProcess, model: str, folder: Path, shapes: Path) -> BenchResult:
+    """150 requests, one after another, by the command itself."""
+    out = folder / "bench.json"
+    command = [sys.executable, "-m", "serving", "bench", server.url, "--model", model, "--requests", "150"]
+    done = subprocess.run(
+        [*command, "--concurrency", "1", "--shapes", str(shapes), "--out", str(out)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return read_result(out)
+
+
+def bucket(seconds: float) -> int:
+    """Which bucket of the histogram a time falls into."""
+    return bisect.bisect_left(REQUEST_BUCKETS, seconds)
