@@ -94,7 +94,7 @@ _COMMON = {"kind", "source", "threads"}
 _ENGINE_KEYS = {
     "torch": _COMMON
     | {"weights", "arguments", "precision", "execution", "channels_last", "graph_memory", "search", "tf32"},
-    "onnx": _COMMON | {"precision", "providers", "options"},
+    "onnx": _COMMON | {"precision", "providers", "options", "min_placement"},
     "python": _COMMON | {"arguments"},
 }
 
@@ -108,6 +108,9 @@ class EngineSpec(_Strict):
 
     On a GPU: ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
     makes cuDNN try its algorithms whenever a shape is captured; ``tf32`` lets fp32 models multiply in TF32.
+
+    ``min_placement`` is the least share of an ONNX graph's nodes that a provider other than the CPU's must take. Not
+    given, it is all of them, but for those that compute shapes, which the provider's own rules send to the CPU.
     """
 
     kind: Literal["torch", "onnx", "python"]
@@ -119,6 +122,7 @@ class EngineSpec(_Strict):
     channels_last: bool = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
+    min_placement: Annotated[Real, Field(ge=0, le=1)] | None = None
     threads: Annotated[Whole, Field(ge=0, le=1024)] = 0
     graph_memory: Annotated[Whole, BeforeValidator(_bytes), Field(ge=1)] | None = None
     search: bool = False

@@ -67,7 +67,12 @@ def amdsmi_facts() -> dict[str, Any]:
 
 
 def load(paths: list[str]) -> dict[str, Any]:
-    """Loads shared libraries in order, each visible to the next; the error is the loader's own."""
+    """Loads shared libraries in order, each visible to the next; the error is the loader's own.
+
+    ONNX Runtime's providers call into it while they are loaded, so it comes first.
+    """
+    if any("onnxruntime" in path for path in paths):
+        import onnxruntime  # noqa: F401
     for path in paths:
         try:
             ctypes.CDLL(path, ctypes.RTLD_GLOBAL)

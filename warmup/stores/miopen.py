@@ -28,6 +28,7 @@ from warmup.miopen.mending import merge_files, repair_file
 from warmup.miopen.merge import one_target
 from warmup.miopen.names import DbName, Device
 from warmup.miopen.probe import ProbeError, database_stem
+from warmup.stores.onnxruntime import provider_library
 from warmup.stores.store import Finding, MergeReport, Phase, Settings, Store
 
 # MIOPEN_FIND_MODE and MIOPEN_FIND_ENFORCE, as numbers: with a word that MIOpen does not know, every call fails.
@@ -49,7 +50,8 @@ class MIOpenStore(Store):
     def applies(self, spec: ModelSpec) -> bool:
         if spec.engine.kind == "torch":
             return _torch_is_for_hip()
-        return spec.engine.kind == "onnx" and any(_provider_is_installed(name) for name in spec.engine.providers)
+        amd = {"rocm", "migraphx"} & set(spec.engine.providers)
+        return spec.engine.kind == "onnx" and any(provider_library(name) for name in amd)
 
     def settings(self, phase: Phase, root: Path) -> Settings:
         """Makes the directories that MIOpen needs: without its temporary directory every call fails.
@@ -179,14 +181,6 @@ def _torch_is_for_hip() -> bool:
         return False
     version = Path(package.submodule_search_locations[0]) / "version.py"
     return version.exists() and re.search(r"^hip\b[^=]*= '", version.read_text(), re.M) is not None
-
-
-def _provider_is_installed(provider: str) -> bool:
-    """Whether the ONNX Runtime that is installed has the library of an AMD provider."""
-    package = importlib.util.find_spec("onnxruntime")
-    if provider not in ("rocm", "migraphx") or package is None or not package.submodule_search_locations:
-        return False
-    return (Path(package.submodule_search_locations[0]) / "capi" / f"libonnxruntime_providers_{provider}.so").exists()
 
 
 def _refuse_mixture(roots: Sequence[Path]) -> None:

@@ -6,6 +6,7 @@ their place and then renamed. The engine is told the directory by its option ``o
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path, PurePosixPath
 
 from handlers.spec import ModelSpec
@@ -50,6 +51,16 @@ class OnnxRuntimeStore(TreeStore):
                     return f"not an ONNX file: no field at byte {position}"
                 position += step
         return f"cut short: {size} bytes, its fields tell of {position}" if position > size else None
+
+
+def provider_library(provider: str) -> Path | None:
+    """The library of a provider in the ONNX Runtime that is installed, None where it has none. Imports nothing."""
+    package = importlib.util.find_spec("onnxruntime")
+    if package is None or not package.submodule_search_locations:
+        return None
+    folder = Path(package.submodule_search_locations[0]) / "capi"
+    library = folder / f"libonnxruntime_providers_{provider}.so"
+    return library if library.exists() else None
 
 
 def _field_size(head: bytes) -> int | None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from handlers.spec import ModelSpec
 from warmup.stores.inductor import InductorStore
+from warmup.stores.migraphx import MIGraphXStore
 from warmup.stores.miopen import MIOpenStore
 from warmup.stores.onnxruntime import OnnxRuntimeStore
 from warmup.stores.store import Phase, Settings, Store
 
-STORES: tuple[Store, ...] = (InductorStore(), MIOpenStore(), OnnxRuntimeStore())
+STORES: tuple[Store, ...] = (InductorStore(), MIOpenStore(), MIGraphXStore(), OnnxRuntimeStore())
 
 
 def stores_for(specs: Iterable[ModelSpec]) -> tuple[Store, ...]:

@@ -86,7 +86,7 @@ def test_a_session_that_ended_up_elsewhere_is_refused(
     describe: Describe, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build that has the provider, and a session that was made without it, as with a library that does not load."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["ROCMExecutionProvider"])
+    monkeypatch.setattr("handlers.engines.onnx.check_available", lambda provider: None)
 
     class OnTheCpu(onnxruntime.InferenceSession):
         def __init__(self, path: str, settings: Any, **_: Any) -> None:
@@ -95,6 +95,26 @@ def test_a_session_that_ended_up_elsewhere_is_refused(
     monkeypatch.setattr(onnxruntime, "InferenceSession", OnTheCpu)
     with pytest.raises(ModelError, match="rocm: the session was made with CPUExecutionProvider instead of ROCM"):
         loaded(describe(NET | {"providers": ["rocm"]}), folder)
+
+
+def test_what_onnx_runtime_says_before_it_goes_on_with_the_cpu_is_the_reason(
+    describe: Describe, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Printed, and gone on, as its ROCm build 1.22 does whatever it is told."""
+    monkeypatch.setattr("handlers.engines.onnx.check_available", lambda provider: None)
+
+    class GoesOn(onnxruntime.InferenceSession):
+        def __init__(self, path: str, settings: Any, **_: Any) -> None:
+            print("*************** EP Error ***************")
+            print('EP Error /a/long/path.cc:44 f() : 1 : FAIL : options.h:146 Parse Unknown provider option: "gpu".')
+            print(" when using ['ROCMExecutionProvider']")
+            print("Falling back to ['CPUExecutionProvider'] and retrying.")
+            super().__init__(path, settings, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", GoesOn)
+    with pytest.raises(ModelError, match=r'^model: rocm: Unknown provider option: "gpu"\.$'):
+        loaded(describe(NET | {"providers": ["rocm", "cpu"]}), folder)
+    assert "EP Error" not in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
