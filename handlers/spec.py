@@ -93,7 +93,8 @@ class TensorSpec(_Strict):
 _COMMON = {"kind", "source", "threads"}
 _ENGINE_KEYS = {
     "torch": _COMMON
-    | {"weights", "arguments", "precision", "execution", "channels_last", "graph_memory", "search", "tf32"},
+    | {"weights", "arguments", "precision", "execution", "channels_last"}
+    | {"fold_batchnorm", "graph_memory", "search", "tf32"},
     "onnx": _COMMON | {"precision", "providers", "options", "min_placement"},
     "python": _COMMON | {"arguments"},
 }
@@ -106,7 +107,8 @@ class EngineSpec(_Strict):
     ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
     ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
 
-    On a GPU: ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
+    On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured;
+    ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
     makes cuDNN try its algorithms whenever a shape is captured; ``tf32`` lets fp32 models multiply in TF32.
 
     ``min_placement`` is the least share of an ONNX graph's nodes that a provider other than the CPU's must take. Not
@@ -118,8 +120,9 @@ class EngineSpec(_Strict):
     weights: str | None = None
     arguments: dict[str, int | float | str | bool] = {}
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
-    execution: Literal["eager", "compile", "graph"] = "eager"
+    execution: Literal["eager", "compile", "graph", "compile+graph"] = "eager"
     channels_last: bool = False
+    fold_batchnorm: bool = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
     min_placement: Annotated[Real, Field(ge=0, le=1)] | None = None
@@ -127,6 +130,16 @@ class EngineSpec(_Strict):
     graph_memory: Annotated[Whole, BeforeValidator(_bytes), Field(ge=1)] | None = None
     search: bool = False
     tf32: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile makes the code of planned shapes."""
+        return self.execution in ("compile", "compile+graph")
+
+    @property
+    def captures(self) -> bool:
+        """Whether planned shapes get a captured graph."""
+        return self.execution in ("graph", "compile+graph")
 
     @field_validator("source", "weights")
     @classmethod

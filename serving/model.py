@@ -6,13 +6,14 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from handlers.engines.engine import Engine, example, open_engine
+from handlers.engines.hostmemory import HostMemory
 from handlers.errors import ModelError, UnplannedShape
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
@@ -89,6 +90,7 @@ class ServedModel:
         )
         self._cold: ColdLane | None = None
         self._cold_shapes: dict[Dims, int] = {}
+        self._memory: HostMemory | None = None
 
     @property
     def name(self) -> str:
@@ -116,6 +118,10 @@ class ServedModel:
     def running(self) -> int:
         """How many requests are in execution."""
         return self._lane.running + (self._cold.running if self._cold else 0)
+
+    def room(self, size: int) -> memoryview | None:
+        """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
+        return self._memory.take(size) if self._memory is not None else None
 
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
@@ -184,7 +190,11 @@ class ServedModel:
         """The order in which the engine wants its shapes: heaviest first, or largest first for captured graphs."""
         by_shape = {proof.shape: proof for proof in proven}
         weights = {shape: proof.weight for shape, proof in by_shape.items()}
-        order = await asyncio.wrap_future(self._lane.call(lambda engine: engine.expect(weights)))
+
+        def expect(engine: Engine) -> tuple[Sequence[Shape], HostMemory | None]:
+            return engine.expect(weights), engine.host_memory
+
+        order, self._memory = await asyncio.wrap_future(self._lane.call(expect))
         return [by_shape[shape] for shape in order]
 
     async def _admit(self, proof: ShapeProof) -> None:

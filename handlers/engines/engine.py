@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from handlers.engines.hostmemory import HostMemory
 from handlers.handler import Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
@@ -46,6 +47,18 @@ class Engine(ABC):
     def start(self, inputs: Mapping[str, np.ndarray]) -> object:
         """Begins an execution, to be ended by ``finish`` in the order of starting. An engine with one slot runs it."""
         return self.run(inputs)
+
+    joins = False  # whether ``start_joined`` is better than one array made of all requests' rows
+
+    def start_joined(self, parts: Sequence[Tensors], shape: Shape, pad: Mapping[str, float]) -> object:
+        """Like ``start`` of ``shape``, for inputs that lie in parts, the rows of one below those of the other; rows
+        that are missing at the end are filled with the input's value in ``pad``."""
+        return self.start(joined(parts, shape, pad))
+
+    @property
+    def host_memory(self) -> HostMemory | None:
+        """Memory from which the device takes inputs without a copy on the host, where there is such a thing."""
+        return None
 
     def finish(self, started: object) -> Tensors:
         """Waits for what ``start`` returned, and gives the outputs as ``run`` does."""
@@ -82,6 +95,17 @@ def open_engine(spec: ModelSpec, folder: Path, options: Mapping[str, str]) -> En
     from handlers.engines.python import PythonEngine
 
     return PythonEngine(spec, folder, options)
+
+
+def joined(parts: Sequence[Tensors], shape: Shape, pad: Mapping[str, float]) -> Tensors:
+    """One array for each input of ``shape``, made of the parts' rows and of rows full of the value in ``pad``."""
+    whole: Tensors = {}
+    for tensor in shape:
+        rows = np.concatenate([part[tensor.name] for part in parts])
+        missing = (tensor.dims[0] - len(rows), *tensor.dims[1:])
+        fill = np.full(missing, pad[tensor.name], tensor.numpy_dtype)
+        whole[tensor.name] = np.concatenate([rows, fill]) if missing[0] else rows
+    return whole
 
 
 def example(shape: Shape, seed: int = 0) -> Tensors:

@@ -4,6 +4,7 @@
 neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly. The
 option ``torch.first_call: compile`` compiles them in their first request instead, as a server does that warms nothing.
 ``graph`` captures every warmed shape (``handlers.engines.graph``) and replays it; other shapes run eagerly.
+``compile+graph`` captures the compiled callable, or the module itself for shapes where that is not close enough.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from handlers.engines.engine import Engine, example
-from handlers.engines.graph import SLOTS, Graphs, Replay, as_array
+from handlers.engines.engine import Engine, example, joined
+from handlers.engines.folding import folded
+from handlers.engines.graph import SLOTS, Graphs, Replay
+from handlers.engines.hostmemory import HostMemory
 from handlers.engines.memory import largest_first
+from handlers.engines.pinning import pinned
+from handlers.engines.staging import as_array
 from handlers.errors import InvalidInput, ModelError, OutOfDeviceMemory
 from handlers.handler import Tensors
 from handlers.shapes import Shape
@@ -45,6 +50,9 @@ Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 Forward = Callable[..., tuple[torch.Tensor, ...]]
 
 
+# Pinned memory in which a server receives inputs: for the largest input of this many clients, within bounds (bytes).
+_CLIENTS = 64
+_LEAST_HOST_MEMORY, _MOST_HOST_MEMORY = 16 << 20, 256 << 20
 _REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
 
 
@@ -55,28 +63,40 @@ class TorchEngine(Engine):
         engine = self.spec.engine
         if not self.spec.outputs:
             raise ModelError(f"{self.spec.name}: outputs: a torch model must name its outputs, with dtype and dims")
-        if engine.execution == "compile" and engine.source.endswith(".ts"):
+        if engine.compiles and engine.source.endswith(".ts"):
             raise ModelError(
                 f"{self.spec.name}: engine.execution: TorchScript runs eagerly only; export a .pt2 to compile"
             )
         if engine.threads:
             torch.set_num_threads(engine.threads)
         self.device = choose_device(self.options.get("torch.device", "auto"))
-        if engine.execution == "graph" and self.device.type != "cuda":
-            raise ModelError(f"{self.spec.name}: engine.execution: graph needs a GPU; use eager or compile")
+        if engine.captures and self.device.type != "cuda":
+            raise ModelError(
+                f"{self.spec.name}: engine.execution: {engine.execution} needs a GPU; use eager or compile"
+            )
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = engine.tf32
             torch.backends.cudnn.allow_tf32 = engine.tf32
         self._names = tuple(tensor.name for tensor in self.spec.inputs)
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
         self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
+        self._folded: Forward | None = None
+        if engine.fold_batchnorm:
+            if not engine.captures:
+                raise ModelError(
+                    f"{self.spec.name}: engine.fold_batchnorm: needs execution graph, where its outputs are checked"
+                )
+            self._folded = forward(build_module(self.spec, self.folder, fold=True).to(self.device), self.spec)
         self._compiled: dict[Key, Forward] = {}
         self._known: set[Key] = set()
-        self._compiles = engine.execution == "compile"
+        self._compiles = engine.compiles
         self._compiles_late = self.options.get("torch.first_call") == "compile"
         self._notes: dict[Shape, str] = {}
-        self._graphs = self._open_graphs() if engine.execution == "graph" else None
+        self._graphs = self._open_graphs() if engine.captures else None
+        self._host_memory: HostMemory | None = None
+        self._largest = 0
         self.slots = SLOTS if self._graphs is not None else 1
+        self.joins = self._graphs is not None
 
     def warm(self, shape: Shape) -> None:
         inputs = example(shape)
@@ -85,8 +105,10 @@ class TorchEngine(Engine):
             self._compiled[key] = self._compile()
         with self._searching():
             self.run(inputs)
+            if self._folded is not None and key not in self._compiled:
+                self._folded(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
-            self._notes[shape] = self._graphs.capture(key, shape, self._on_host(inputs))
+            self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         return self.finish(self.start(inputs))
@@ -94,8 +116,23 @@ class TorchEngine(Engine):
     def start(self, inputs: Mapping[str, np.ndarray]) -> object:
         key = self._key(inputs)
         if self._graphs is not None and key in self._graphs:
-            return self._graphs.start(key, self._on_host(inputs))
+            return self._graphs.start(key, [self._on_host(inputs)])
         return self._run(key, inputs)
+
+    def start_joined(self, parts: Sequence[Tensors], shape: Shape, pad: Mapping[str, float]) -> object:
+        key = tuple((tensor.dims, tensor.numpy_dtype) for tensor in shape)
+        if self._graphs is not None and key in self._graphs:
+            values = [pad[name] for name in self._names]
+            return self._graphs.start(key, [self._on_host(part) for part in parts], values)
+        return self.start(joined(parts, shape, pad))
+
+    @property
+    def host_memory(self) -> HostMemory | None:
+        if self._graphs is not None and self._host_memory is None and self._largest:
+            size = min(max(_CLIENTS * self._largest, _LEAST_HOST_MEMORY), _MOST_HOST_MEMORY)
+            self._host_memory = pinned(size)
+            self._graphs.reads(self._host_memory)
+        return self._host_memory
 
     def finish(self, started: object) -> Tensors:
         if self._graphs is None or not isinstance(started, Replay):
@@ -107,6 +144,7 @@ class TorchEngine(Engine):
         if self._graphs is None:
             return super().expect(weights)
         self._graphs.expect(weights)
+        self._largest = max(sum(t.elements * t.numpy_dtype.itemsize for t in shape) for shape in weights)
         return largest_first(weights)
 
     def note(self, shape: Shape) -> str:
@@ -149,9 +187,16 @@ class TorchEngine(Engine):
     def _on_host(self, inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
         return [to_tensor(inputs[name], dtype) for name, dtype in zip(self._names, self._dtypes, strict=True)]
 
+    def _capture(self, graphs: Graphs, key: Key, shape: Shape, inputs: list[torch.Tensor]) -> str:
+        variant = self._compiled.pop(key, None) or self._folded
+        if variant is None:
+            return graphs.capture(key, shape, inputs)
+        why = graphs.capture(key, shape, inputs, variant)
+        return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or folded it {why}")
+
     def _compile(self) -> Forward:
         # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
-        own = with_own_code(self._forward, f"forward_{len(self._compiled)}")
+        own = with_own_code(self._folded or self._forward, f"forward_{len(self._compiled)}")
         return torch.compile(own, dynamic=False, fullgraph=True)
 
     def _open_graphs(self) -> Graphs:
@@ -208,8 +253,10 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
-def build_module(spec: ModelSpec, folder: Path) -> nn.Module:
+def build_module(spec: ModelSpec, folder: Path, fold: bool = False) -> nn.Module:
     """The model on the CPU, in evaluation mode, in its precision and memory format; nothing is run.
+
+    With ``fold`` its batch normalisations are folded into the layers before them, while it is still in fp32.
 
     Raises ModelError on a source or weights that cannot be read, or that do not fit each other.
     """
@@ -232,6 +279,8 @@ def build_module(spec: ModelSpec, folder: Path) -> nn.Module:
         raise ModelError(f"{spec.name}: engine.source: {engine.source!r} is not .pt2, .ts or MODULE.py:CLASS")
     for parameter in module.parameters():
         parameter.requires_grad_(False)
+    if fold:
+        module = folded(module, spec.name)
     module = module.to(DTYPES[engine.precision])
     return module.to(memory_format=torch.channels_last) if engine.channels_last else module  # type: ignore[call-overload]
 

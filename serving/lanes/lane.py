@@ -14,7 +14,7 @@ from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 from serving.lanes.batching import Times, Waiting, batch_size, frozen_times, joint_run, patience
 from serving.lanes.job import Deliver, Job, failed
-from serving.lanes.stacking import stack, unstack
+from serving.lanes.stacking import parts, stack, unstack
 from serving.lanes.thread import EngineThread
 from serving.lanes.warmset import Dims, WarmSet
 
@@ -212,26 +212,30 @@ class Lane(EngineThread):
             self._answers_since = now
         shape = self._warm.shape(tails, size)
         try:
-            inputs = stack(self._spec, self._handler, shape, jobs)
+            apart = parts(self._spec, shape, jobs) if engine.joins else None
+            inputs = stack(self._spec, self._handler, shape, jobs) if apart is None else {}
             copied = time.perf_counter()
-            started = engine.start(inputs)
+            started = engine.start(inputs) if apart is None else engine.start_joined(apart, shape, self._pad())
         except Exception as error:  # one batch fails; the lane and every other request live on
             self._failed(error, shape, jobs)
             return
         self._flights.append(_Flight(tails, size, shape, jobs, copied, started))
+
+    def _pad(self) -> dict[str, float]:
+        return {tensor.name: self._handler.pad_value(tensor.name) for tensor in self._spec.inputs}
 
     def _end(self, engine: Engine, flight: _Flight) -> None:
         shape, jobs = flight.shape, flight.jobs
         try:
             outputs = engine.finish(flight.started)
             executed = time.perf_counter()
-            parts = unstack(self._spec, self._handler, outputs, shape, jobs)
+            answers = unstack(self._spec, self._handler, outputs, shape, jobs)
         except Exception as error:
             self._failed(error, shape, jobs)
             return
         for job in jobs:
             job.copied, job.executed = flight.copied, executed
-        self._answers += parts
+        self._answers += answers
         seconds = executed - max(flight.copied, self._landed)  # what the execution before it took is not its own
         self._landed = executed
         self._queues[flight.tails].learn(flight.size, seconds)

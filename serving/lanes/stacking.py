@@ -31,11 +31,28 @@ def stack(spec: ModelSpec, handler: Handler, shape: Shape, jobs: list[Job]) -> T
             whole[place] = array
             row += job.rows
         stacked[tensor.name] = whole
+    _note_padding(shape, jobs)
+    return stacked
+
+
+def parts(spec: ModelSpec, shape: Shape, jobs: list[Job]) -> list[Tensors] | None:
+    """The jobs' inputs as they lie, where their rows, one below the other, begin ``shape``; None where one of them has
+    to be padded along another axis, or is the whole of it."""
+    if not spec.batched or jobs[0].dims == shape.dims:
+        return None
+    tails = tuple(dims[1:] for dims in shape.dims)
+    if any(tuple(dims[1:] for dims in job.dims) != tails for job in jobs):
+        return None
+    _note_padding(shape, jobs)
+    return [job.inputs for job in jobs]
+
+
+def _note_padding(shape: Shape, jobs: list[Job]) -> None:
+    """Each job's share of the elements that are added."""
     useful = [sum(array.size for array in job.inputs.values()) for job in jobs]
     total = sum(useful)
     for job, mine in zip(jobs, useful, strict=True):
         job.padding = (shape.elements - total) * mine // total
-    return stacked
 
 
 def _fills(shape: Shape, jobs: list[Job]) -> bool:

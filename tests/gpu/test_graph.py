@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from handlers.engines.engine import example, open_engine
+from handlers.engines.engine import example
 from handlers.engines.graph import Replay
 from handlers.errors import OutOfDeviceMemory
 from handlers.shapes import Shape
-from handlers.spec import ModelSpec
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -21,60 +19,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA or HIP device is here"),
 ]
 
-NET = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 8, 3, stride=2)
-
-    def forward(self, x):
-        y = torch.relu(self.first(x))
-        if x.shape[0] == 2:  # waits for the device, which no capture allows
-            y = y / (1 + float(y.abs().max().item()))
-        if x.shape[0] == 3:  # gives something else every time
-            y = y + torch.rand_like(y)
-        return self.second(y).mean((2, 3))
-"""
-
 
 def shape(batch: int, side: int, dtype: str) -> Shape:
     return Shape.parse(f"x={batch}x3x{side}x{side}:{dtype}")
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Any:
-    """Makes a loaded engine of the small network; all are closed at the end."""
-    engines = []
-    (tmp_path / "net.py").write_text(NET)
-
-    def make(dtype: str = "fp16", **engine: object) -> Any:
-        spec = ModelSpec.model_validate(
-            {
-                "name": "net",
-                "engine": {
-                    "kind": "torch",
-                    "source": "net.py:Net",
-                    "weights": "random:0",
-                    "precision": dtype,
-                    "execution": "graph",
-                    **engine,
-                },
-                "inputs": [{"name": "x", "dtype": dtype, "dims": ["batch", 3, "side", "side"]}],
-                "outputs": [{"name": "y", "dtype": dtype, "dims": ["batch", 8]}],
-                "shapes": {"grid": {"batch": [1, 2, 3, 4], "side": [32, 64]}},
-            }
-        )
-        opened = open_engine(spec, tmp_path, {})
-        opened.load()
-        engines.append(opened)
-        return opened
-
-    yield make
-    for engine in engines:
-        engine.close()
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])

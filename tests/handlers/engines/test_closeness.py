@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from handlers.engines.closeness import difference, distance  # noqa: E402
-from handlers.engines.graph import arranged, as_array  # noqa: E402
+from handlers.engines.staging import arranged, as_array  # noqa: E402
 
 INF, NAN = float("inf"), float("nan")
 

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from handlers.engines.folding import folded
+from handlers.errors import ModelError
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.normal = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)
+        nn.init.uniform_(self.normal.running_mean)  # type: ignore[arg-type]
+        nn.init.uniform_(self.normal.running_var, 0.5, 2)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.normal(self.convolution(x)))
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_a_folded_model_computes_the_same_without_the_normalisation() -> None:
+    model = nn.Sequential(Block(), nn.Flatten(), nn.Linear(16, 2)).eval()
+    x = torch.rand(2, 3, 4, 4)
+    result = folded(model, "m")
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in result.modules())
+    assert any(isinstance(part, nn.BatchNorm2d) for part in model.modules())
+    torch.testing.assert_close(result(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_whose_way_depends_on_its_values_cannot_be_folded() -> None:
+    with pytest.raises(ModelError, match="m: engine.fold_batchnorm: the model cannot be traced"):
+        folded(Branching().eval(), "m")
