@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime to look into: on one provider and no other, unoptimised or profiled.
+"""Sessions of ONNX Runtime to look into: unoptimised, profiled, or of a part of a graph.
 
 What serves is ``handlers.engines.onnx``; this is for comparing, measuring and counting what it does.
 """
@@ -8,32 +8,28 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors  # type: ignore[attr-defined]
 
-from handlers.engines.onnx import PROVIDERS
+from handlers.engines import session as sessions
+from handlers.engines.onnxgraph import with_dims
+from handlers.engines.providers import Unavailable, Unusable, check_available
+from handlers.errors import ModelError
+from handlers.handler import Tensors
+from handlers.shapes import Shape
+from handlers.spec import ModelSpec
 
-# ONNX Runtime's exceptions share no base class of their own.
-ERRORS: tuple[type[Exception], ...] = (
-    RuntimeError,
-    ValueError,
-    *(
-        value
-        for name, value in vars(ort_errors).items()
-        if name[:1].isupper() and isinstance(value, type) and issubclass(value, Exception)
-    ),
-)
 # Where the initialisers are that a graph given as bytes keeps in files of their own
 # (onnxruntime_session_options_config_keys.h).
 _INITIALIZERS = "session.model_external_initializers_file_folder_path"
 
 
 class CannotOpen(Exception):
-    """A provider that cannot be had here, or a graph that it does not take; the message says why, in one line."""
+    """A provider that cannot be had here, or a graph that it does not run; the message says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,17 @@ class Wanted:
     ONNX Runtime's choice), and whether graphs are optimised."""
 
     provider: str = "cpu"
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 0
     optimise: bool = True
+
+
+def wanted_for(spec: ModelSpec, provider: str) -> Wanted:
+    """How a model's engine runs its graph on a provider."""
+    options = dict(spec.engine.options.get(provider, {}))
+    if provider == "migraphx" and spec.engine.precision != "fp32":
+        options.setdefault(f"migraphx_{spec.engine.precision}_enable", "1")
+    return Wanted(provider, options, spec.engine.threads)
 
 
 def open_session(
@@ -54,32 +58,35 @@ def open_session(
 
     With ``profile``, ONNX Runtime's profile goes to files that begin so. Raises CannotOpen: never another provider.
     """
-    name = PROVIDERS[wanted.provider]
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4
-    settings.intra_op_num_threads = wanted.threads
+    config = {_INITIALIZERS: str(beside)} if beside is not None else {}
+    blueprint = sessions.Blueprint(wanted.provider, wanted.options, wanted.threads, config)
+    settings = blueprint.settings()
     if not wanted.optimise:
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if beside is not None:
-        settings.add_session_config_entry(_INITIALIZERS, str(beside))
     if profile is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(profile)
-    if name not in onnxruntime.get_available_providers():
-        raise CannotOpen(f"{wanted.provider}: onnxruntime {onnxruntime.__version__} was built without {name}")
     try:
-        session = onnxruntime.InferenceSession(
-            graph if isinstance(graph, bytes) else str(graph),
-            settings,
-            providers=[name],
-            provider_options=[dict(wanted.options or {})],
-            enable_fallback=0,
-        )
-    except ERRORS as error:
-        raise CannotOpen(f"{wanted.provider}: {first_line(error)}") from error
-    if session.get_providers()[0] != name:
-        raise CannotOpen(f"{wanted.provider}: the session was made with {', '.join(session.get_providers())} instead")
-    return session
+        check_available(wanted.provider)
+        return sessions.open_session(graph, blueprint, settings, "the graph").session
+    except (Unavailable, Unusable, ModelError) as error:
+        raise CannotOpen(f"{wanted.provider}: {_first_line(error)}") from error
+
+
+def open_for(path: Path, shape: Shape, wanted: Wanted, profile: Path) -> onnxruntime.InferenceSession:
+    """A profiled session for one shape: MIGraphX gets a graph with these dims, for which it compiles once."""
+    if wanted.provider == "migraphx":
+        return open_session(with_dims(path, shape), wanted, beside=path.parent, profile=profile)
+    return open_session(path, wanted, profile=profile)
+
+
+def run(session: onnxruntime.InferenceSession, names: Sequence[str], inputs: Mapping[str, np.ndarray]) -> Tensors:
+    """The named outputs. Raises CannotOpen where the graph does not take these inputs."""
+    try:
+        results = session.run(list(names), dict(inputs), sessions.quiet())
+    except (*sessions.ERRORS, ValueError, RuntimeError) as error:
+        raise CannotOpen(_first_line(error)) from error
+    return dict(zip(names, results, strict=True))  # type: ignore[arg-type]
 
 
 def profiled(session: onnxruntime.InferenceSession) -> Sequence[Mapping[str, Any]]:
@@ -97,5 +104,5 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="preheat-session-")
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0]

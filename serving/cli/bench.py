@@ -13,6 +13,7 @@ from serving.bench import BenchError, BenchResult, ResultError, compare, read_re
 from serving.bench.gate import broken
 from serving.bench.traffic import TrafficError, read_shapes
 from serving.cli.output import console, errors, fail, print_json, reported
+from serving.places import default_models
 
 app = typer.Typer()
 
@@ -45,14 +46,30 @@ def bench(
         float | None, typer.Option(min=0, max=1, help="A gate: the share of requests that must meet a warm shape.")
     ] = None,
     against: Annotated[list[Path] | None, typer.Option(help="Earlier results, to stand beside this one.")] = None,
+    breakdown: Annotated[
+        bool,
+        typer.Option("--breakdown", help="Without a server: where an ONNX model's time goes, on each provider here."),
+    ] = False,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="With --breakdown: this shape; may be repeated. Else the planned ones.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="With --breakdown: executions of each shape.")] = 20,
+    model_store: Annotated[Path, typer.Option(help="With --breakdown: the folder of models.")] = default_models(),
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the result, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Send mixed shapes to a server and show P50 to P99.9 of the first requests and of the rest, and the hit rate.
 
     Exit status 1 where a request was not answered with 200, or a gate does not hold. Without URL, only the results of
-    --against are shown.
+    --against are shown. With --breakdown, no server is asked: --model is loaded here, on each of its providers in turn
+    and on the CPU; exit status 1 where the parts do not explain 97 % of the total.
     """
+    if breakdown:
+        from serving.cli.bench_breakdown import bench_breakdown
+
+        if url is not None or model is None:
+            fail("--breakdown takes --model and no URL")
+        bench_breakdown(model, model_store, shape or (), repeats, as_json)
     with reported(ResultError):
         results = [read_result(path) for path in against or ()]
     if url is None:

@@ -48,6 +48,10 @@ def plan(
     as_keys: Annotated[
         bool, typer.Option("--keys", help="Print the distinct find-db keys, one a line; with --db, the missing ones.")
     ] = False,
+    placement: Annotated[
+        bool,
+        typer.Option("--placement", help="ONNX: how much of the graph each provider runs; fused nodes, transposes."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the planned shapes and the convolutions that each asks of MIOpen; with --db, what is covered and its time.
@@ -62,6 +66,11 @@ def plan(
         if shape:
             planned = _only(spec, planned, map(Shape.parse, shape))
         shapes = [item.shape for item in planned]
+        if placement:
+            from serving.cli.plan_placement import plan_placement
+
+            plan_placement(spec, folder, shapes if shape else shapes[:1], as_json)
+            return
         if spec.engine.kind == "python" and not (db or as_keys):
             _show_shapes(planned, as_json)
             return

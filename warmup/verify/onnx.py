@@ -13,7 +13,7 @@ import onnx
 
 from handlers.engines.agreement import Agreement, measure
 from handlers.handler import Tensors
-from warmup.sessions import ERRORS, CannotOpen, Wanted, first_line, open_session
+from warmup.sessions import CannotOpen, Wanted, open_session, run
 from warmup.verify.bisection import Step, first_difference, needed
 
 
@@ -49,11 +49,7 @@ class OnnxGraph:
         """The named tensors, from a session of no more of the graph than they need. Raises CannotOpen."""
         session = open_session(self._giving(names), self.wanted, beside=self.path.parent)
         taken = {node.name for node in session.get_inputs()}
-        try:
-            results = session.run(list(names), {name: array for name, array in inputs.items() if name in taken})
-        except ERRORS as error:
-            raise CannotOpen(f"{self.wanted.provider}: {first_line(error)}") from error
-        return dict(zip(names, results, strict=True))  # type: ignore[arg-type]
+        return run(session, names, {name: array for name, array in inputs.items() if name in taken})
 
     def _giving(self, names: Sequence[str]) -> bytes:
         kept = {step.writes for step in needed(self.steps, names)}

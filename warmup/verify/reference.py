@@ -16,7 +16,7 @@ from handlers.handler import Tensors
 from handlers.shapes import Shape
 from handlers.sources import resolve
 from handlers.spec import ModelSpec, TensorSpec
-from warmup.sessions import ERRORS, CannotOpen, Wanted, first_line, open_session
+from warmup.sessions import CannotOpen, Wanted, open_session, run
 
 
 class PlainOnnx(Engine):
@@ -35,10 +35,9 @@ class PlainOnnx(Engine):
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         try:
-            results = self._session.run(self._names, dict(inputs))
-        except ERRORS as error:
-            raise ModelError(f"{self.spec.name}: the reference cannot run: {first_line(error)}") from error
-        return dict(zip(self._names, results, strict=True))  # type: ignore[arg-type]
+            return run(self._session, self._names, inputs)
+        except CannotOpen as error:
+            raise ModelError(f"{self.spec.name}: the reference cannot run: {error}") from error
 
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Those that the description names; it gives all that the file has."""

@@ -15,7 +15,7 @@ from handlers.loading import Model
 from handlers.shapes import Shape
 from handlers.sources import resolve
 from handlers.spec import ModelSpec, TensorSpec
-from warmup.sessions import Wanted
+from warmup.sessions import Wanted, wanted_for
 from warmup.verify.comparison import OutputCheck, compare
 from warmup.verify.onnx import CannotBisect, Divergence, OnnxGraph, bisect
 from warmup.verify.reference import PlainOnnx, reference
@@ -102,8 +102,7 @@ def engine_side(spec: ModelSpec, folder: Path, options: Mapping[str, str]) -> Si
         )
         return Side(engine, words)
     provider = engine.provider  # type: ignore[attr-defined]
-    wanted = Wanted(provider, spec.engine.options.get(provider, {}), spec.engine.threads)
-    graph = OnnxGraph(resolve(spec.engine.source, folder), wanted)
+    graph = OnnxGraph(resolve(spec.engine.source, folder), wanted_for(spec, provider))
     return Side(engine, f"{spec.name}: ONNX Runtime on {provider} in {spec.engine.precision}", graph)
 
 
