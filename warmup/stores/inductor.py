@@ -61,12 +61,12 @@ _STOP = b"."  # the last opcode of every pickle, pickletools.py
 
 
 class InductorStore(TreeStore):
-    """Filled and read by torch models whose execution is ``compile``."""
+    """Filled and read by torch models that are compiled."""
 
     name = "inductor"
 
     def applies(self, spec: ModelSpec) -> bool:
-        return spec.engine.kind == "torch" and spec.engine.execution == "compile"
+        return spec.engine.kind == "torch" and spec.engine.compiles
 
     def settings(self, phase: Phase, root: Path) -> Settings:
         environment = {**SWITCHES, "TORCHINDUCTOR_CACHE_DIR": str(root.absolute())}

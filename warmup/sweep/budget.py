@@ -13,7 +13,7 @@ from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 
 # Seconds that a first call costs on a machine like a laptop, by what it has to do; only until one was measured.
-GUESSES = {"compile": 10.0, "graph": 2.0, "eager": 0.1, "onnx": 0.3, "python": 0.05}
+GUESSES = {"compile": 10.0, "compile+graph": 12.0, "graph": 2.0, "eager": 0.1, "onnx": 0.3, "python": 0.05}
 # Sealing and proving run a tuned shape again: this share of its first call, and a few ordinary calls.
 _AGAIN = 0.1
 _CALLS = 9

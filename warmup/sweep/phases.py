@@ -63,7 +63,7 @@ class Phases:
     def _only_proves(self, candidate: Candidate) -> bool:
         """Captured graphs live in their process only: where no store takes part, there is nothing to tune or seal."""
         spec = self.models[candidate.model].spec
-        return spec.engine.execution == "graph" and not stores_for([spec])
+        return spec.engine.captures and not stores_for([spec])
 
     def _measure(self, wanted: Iterable[Candidate]) -> None:
         for candidate in wanted:
@@ -115,7 +115,7 @@ class Phases:
 
         for name in dict.fromkeys(candidate.model for candidate in pending):
             own = [c for c in pending if c.model == name]
-            if self.models[name].spec.engine.execution == "graph":  # in the order in which a server captures them
+            if self.models[name].spec.engine.captures:  # in the order in which a server captures them
                 own.sort(key=lambda candidate: -candidate.shape.elements)
             self.report(Started(Phase.PROVE, name, len(own)))
             self._shapes(Phase.PROVE, own, copied, _first, copies.clear)
