@@ -6,19 +6,19 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from handlers.engines.engine import Engine, example, open_engine
-from handlers.engines.hostmemory import HostMemory
 from handlers.errors import ModelError, UnplannedShape
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
 from serving.lanes.cold import ColdLane
+from serving.lanes.coldshapes import ColdShape, ColdShapes
 from serving.lanes.job import Job, LaneClosed, QueueFull
 from serving.lanes.lane import Lane
 from serving.lanes.outstanding import Outstanding
@@ -34,9 +34,6 @@ log = logging.getLogger("preheat.model")
 
 
 Switches = Mapping[str, "bool | int | str"]  # framework attributes of the serving phase, see warmup.stores.store
-
-
-_COLD_SHAPES = 4096  # distinct shapes met cold that are remembered; clients choose them, so there must be a bound
 
 
 class State(str, Enum):
@@ -89,8 +86,7 @@ class ServedModel:
             self.spec, handler, self.warm, self._open, self._deliver, lambda shape, rows, s: self.recorder.batch(rows)
         )
         self._cold: ColdLane | None = None
-        self._cold_shapes: dict[Dims, int] = {}
-        self._memory: HostMemory | None = None
+        self._cold_shapes = ColdShapes()
 
     @property
     def name(self) -> str:
@@ -118,10 +114,6 @@ class ServedModel:
     def running(self) -> int:
         """How many requests are in execution."""
         return self._lane.running + (self._cold.running if self._cold else 0)
-
-    def room(self, size: int) -> memoryview | None:
-        """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
-        return self._memory.take(size) if self._memory is not None else None
 
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
@@ -190,11 +182,7 @@ class ServedModel:
         """The order in which the engine wants its shapes: heaviest first, or largest first for captured graphs."""
         by_shape = {proof.shape: proof for proof in proven}
         weights = {shape: proof.weight for shape, proof in by_shape.items()}
-
-        def expect(engine: Engine) -> tuple[Sequence[Shape], HostMemory | None]:
-            return engine.expect(weights), engine.host_memory
-
-        order, self._memory = await asyncio.wrap_future(self._lane.call(expect))
+        order = await asyncio.wrap_future(self._lane.call(lambda engine: engine.expect(weights)))
         return [by_shape[shape] for shape in order]
 
     async def _admit(self, proof: ShapeProof) -> None:
@@ -247,7 +235,7 @@ class ServedModel:
         self.recorder.lookup(route.outcome)
         lane: EngineThread = self._lane
         if route.tails is None:
-            self._met_cold(dims)
+            self._cold_shapes.add(dims)
             if self.proof is not None and self.spec.cold != "run":
                 self.recorder.rejected("shape")
                 asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
@@ -269,7 +257,7 @@ class ServedModel:
         finally:
             lane.release()
             self._outstanding.remove(job)
-        if route.tails is None and self._cold_shapes.get(dims) == 1:
+        if route.tails is None and self._cold_shapes.count(dims) == 1:
             self.recorder.cold("first_call", job.executed - job.started)
         return outputs, job
 
@@ -279,18 +267,14 @@ class ServedModel:
             return "cold"
         return self.warm.label(job.tails, job.rows)
 
-    def _met_cold(self, dims: Dims) -> None:
-        if dims in self._cold_shapes or len(self._cold_shapes) < _COLD_SHAPES:
-            self._cold_shapes[dims] = self._cold_shapes.get(dims, 0) + 1
-
-    def met_cold(self) -> dict[str, int]:
-        """The shapes outside the warm set that were asked for, run or refused, with how often."""
+    def met_cold(self) -> dict[str, ColdShape]:
+        """The shapes outside the warm set that were asked for, run or refused, with how often and when."""
         return {
             ",".join(
                 f"{tensor.name}={'x'.join(map(str, sizes))}:{tensor.dtype}"
                 for tensor, sizes in zip(self.spec.inputs, dims, strict=True)
-            ): count
-            for dims, count in self._cold_shapes.items()
+            ): seen
+            for dims, seen in self._cold_shapes
         }
 
     async def warm_now(self, shape: Shape) -> None:

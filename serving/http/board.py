@@ -98,7 +98,7 @@ def _card(card: Card) -> str:
         f'<dl class="tiles">{"".join(tiles)}</dl>',
         _outcomes(outcomes, total),
         _heat_map(document["shapes"], card.axis),
-        _met_cold(document["met_cold"], document["cold"]),
+        _met_cold(document["met_cold"], document["met_cold_at"], document["cold"]),
         "</section>",
     ]
     return "".join(parts)
@@ -183,16 +183,27 @@ def _step(value: float, low: float, high: float) -> int:
     return min(_STEPS - 1, int(_STEPS * math.log(value / low) / math.log(high / low)))
 
 
-def _met_cold(shapes: Mapping[str, int], policy: str) -> str:
-    if not shapes:
+def _met_cold(counts: Mapping[str, int], times: Mapping[str, Mapping[str, str]], policy: str) -> str:
+    if not counts:
         return ""
-    most = sorted(shapes.items(), key=lambda item: -item[1])[:10]
-    rows = "".join(f"<tr><td><code>{escape(text)}</code></td><td>{count:,}</td></tr>" for text, count in most)
-    more = f"<p class=soft>and {len(shapes) - 10:,} more</p>" if len(shapes) > 10 else ""
+    most = sorted(counts.items(), key=lambda item: -item[1])[:10]
+    rows = "".join(
+        f"<tr><td><code>{escape(text)}</code></td><td class=number>{count:,}</td>"
+        f"<td>{_time(times[text]['first'])}</td><td>{_time(times[text]['last'])}</td></tr>"
+        for text, count in most
+    )
+    more = f"<p class=soft>and {len(counts) - 10:,} more</p>" if len(counts) > 10 else ""
     return (
         f"<h3>Met cold <small>policy: {escape(policy)}</small></h3>"
-        f'<div class="scroll"><table><tr><th>shape</th><th>requests</th></tr>{rows}</table></div>{more}'
+        '<div class="scroll"><table class="cold"><tr><th>shape</th><th class=number>requests</th><th>first, UTC</th>'
+        f"<th>last, UTC</th></tr>{rows}</table></div>{more}"
     )
+
+
+def _time(moment: str) -> str:
+    """A moment in ISO 8601, to the second."""
+    text = escape(moment)
+    return f'<time datetime="{text}">{text[:10]} {text[11:19]}</time>'
 
 
 def _percent(share: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -137,6 +138,7 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
                 "reason": proof.reason if proof else "",
             }
         )
+    met_cold = model.met_cold()
     return {
         "name": model.name,
         "version": model.version,
@@ -145,8 +147,16 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
         "coverage": model.coverage,
         "outcomes": {outcome: model.recorder.outcomes[outcome] for outcome in ("warm", "padded", "cold")},
         "shapes": rows,
-        "met_cold": model.met_cold(),
+        "met_cold": {text: seen.count for text, seen in met_cold.items()},
+        "met_cold_at": {
+            text: {"first": _moment(seen.first), "last": _moment(seen.last)} for text, seen in met_cold.items()
+        },
     }
+
+
+def _moment(seconds: float) -> str:
+    """Seconds since the epoch in ISO 8601, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _board(repository: Repository) -> board.Board:

@@ -15,6 +15,7 @@ STRING: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 BOOLEAN: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
@@ -167,9 +168,13 @@ COMPONENTS: Schema = {
             "outcomes": mapping(COUNT),
             "shapes": array(reference("ShapeState")),
             "met_cold": mapping(COUNT),
+            "met_cold_at": mapping(reference("MetCold")),
         },
         (),
         "The plan with proof times in seconds, what is warm, and what requests met.",
+    ),
+    "MetCold": record(
+        {"first": TIME, "last": TIME}, (), "When a shape outside the warm set was asked for, first and last, in UTC."
     ),
     "ShapeState": record(
         {

@@ -47,6 +47,9 @@ CARD = Card(
             row("x=2x64:fp32", None, warm=False, reason="budget"),
         ],
         "met_cold": {"x=1x9:fp32": 100},
+        "met_cold_at": {
+            "x=1x9:fp32": {"first": "2026-01-02T03:04:05.678+00:00", "last": "2026-01-02T13:14:15.000+00:00"}
+        },
     },
     axis="batch",
     error="",
@@ -92,6 +95,11 @@ def test_numbers_are_in_the_page() -> None:
     assert re.search(r"waiting</dt><dd>3<", text)
 
 
+def test_what_was_met_cold_is_there_with_the_times() -> None:
+    text = re.sub(r"<[^>]+>", " ", render(BOARD))
+    assert re.search(r"x=1x9:fp32\s+100\s+2026-01-02 03:04:05\s+2026-01-02 13:14:15", text)
+
+
 def test_shapes_are_coloured_by_state_and_by_time() -> None:
     cells = Page(render(BOARD)).cells
     assert cells == {"1 ms": "warm heat0", "2.1 ms": "warm heat0", "100 ms": "proven", "not proven": "planned"}
@@ -118,7 +126,13 @@ def test_the_state_is_in_the_title(ready: bool, draining: bool, word: str) -> No
 
 def test_names_are_text_and_never_markup() -> None:
     bad = "<script>alert(1)</script>"
-    shapes = {**CARD.shapes, "name": bad, "version": bad, "met_cold": {bad: 1}}
+    shapes = {
+        **CARD.shapes,
+        "name": bad,
+        "version": bad,
+        "met_cold": {bad: 1},
+        "met_cold_at": {bad: dict.fromkeys(("first", "last"), bad)},
+    }
     shapes["shapes"] = [row("x=1x8:fp32", None, warm=False, reason=f'"{bad}')]
     card = replace(CARD, shapes=shapes, error=bad, axis=bad)
     text = render(replace(BOARD, cards=(card,), bundle=bad, identity={bad: bad}))
