@@ -28,8 +28,8 @@ from serving.http import oip
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
-IMAGE = (TensorSpec(name="x", dtype="fp32", dims=("batch", 3, "height", "width")),)
-SMALL = (TensorSpec(name="x", dtype="fp32", dims=("batch", 4)),)
+IMAGE = oip.Decoder((TensorSpec(name="x", dtype="fp32", dims=("batch", 3, "height", "width")),))
+SMALL = oip.Decoder((TensorSpec(name="x", dtype="fp32", dims=("batch", 4)),))
 
 LARGE_JSON = "decode JSON, 150,528 floats, flat"
 SMALL_JSON = "decode JSON, 4 floats"
@@ -67,23 +67,23 @@ def measure(rounds: int) -> dict[str, float]:
     aligned, aligned_head = binary_body(image, align=True)
     shifted, shifted_head = binary_body(image, align=False)
     tiny_binary, tiny_head = binary_body(small, align=True)
-    request = oip.decode(tiny, None, SMALL)
-    binary_request = oip.decode(tiny_binary, tiny_head, SMALL)
+    request = SMALL.decode(tiny, None)
+    binary_request = SMALL.decode(tiny_binary, tiny_head)
     logits = {"y": generator.random((1, 4), dtype=np.float32)}
     typed = msgspec.json.Decoder(list[float])
     numbers = flat[flat.index(b'"data":') + 7 : -3]
 
     cases: dict[str, Callable[[], object]] = {
-        LARGE_JSON: lambda: oip.decode(flat, None, IMAGE),
-        "decode JSON, 150,528 floats, nested": lambda: oip.decode(nested, None, IMAGE),
+        LARGE_JSON: lambda: IMAGE.decode(flat, None),
+        "decode JSON, 150,528 floats, nested": lambda: IMAGE.decode(nested, None),
         "orjson.loads of 150,528 floats, to a list": lambda: orjson.loads(flat),
         "msgspec list[float] of 150,528 floats, to a list": lambda: typed.decode(numbers),
         "json.loads of 150,528 floats, to a list": lambda: json.loads(flat),
-        SMALL_JSON: lambda: oip.decode(tiny, None, SMALL),
+        SMALL_JSON: lambda: SMALL.decode(tiny, None),
         "orjson.loads of 4 floats, nothing checked": lambda: orjson.loads(tiny),
-        "decode binary, 602 KB, aligned (a view)": lambda: oip.decode(aligned, aligned_head, IMAGE),
-        "decode binary, 602 KB, not aligned (a copy)": lambda: oip.decode(shifted, shifted_head, IMAGE),
-        "decode binary, 16 bytes": lambda: oip.decode(tiny_binary, tiny_head, SMALL),
+        "decode binary, 602 KB, aligned (a view)": lambda: IMAGE.decode(aligned, aligned_head),
+        "decode binary, 602 KB, not aligned (a copy)": lambda: IMAGE.decode(shifted, shifted_head),
+        "decode binary, 16 bytes": lambda: SMALL.decode(tiny_binary, tiny_head),
         SMALL_ANSWER: lambda: oip.encode("m", "1", request, logits),
         "encode binary, 16 bytes": lambda: oip.encode("m", "1", binary_request, logits),
         "encode JSON, 150,528 floats": lambda: oip.encode("m", "1", request, {"y": image}),

@@ -6,23 +6,23 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from handlers.engines.engine import Engine, example, open_engine
+from handlers.engines.hostmemory import HostMemory
 from handlers.errors import ModelError, UnplannedShape
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
 from serving.lanes.cold import ColdLane
 from serving.lanes.coldshapes import ColdShape, ColdShapes
-from serving.lanes.job import Job, LaneClosed, QueueFull
+from serving.lanes.job import ClientGone, Job, LaneClosed, QueueFull, Settle
 from serving.lanes.lane import Lane
-from serving.lanes.outstanding import Outstanding
-from serving.lanes.thread import EngineThread
+from serving.lanes.outstanding import Gone, Outstanding
 from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.metrics.metrics import Metrics
 from serving.metrics.recorder import Recorder
@@ -81,12 +81,13 @@ class ServedModel:
         self._options = served.engine_options
         self._switches = switches
         self._loop = asyncio.get_running_loop()
-        self._outstanding = Outstanding(self._loop, served.spec.limits.timeout_s)
+        self._outstanding = Outstanding(self._loop, served.spec.limits.timeout_s, self._settle_one)
         self._lane = Lane(
             self.spec, handler, self.warm, self._open, self._deliver, lambda shape, rows, s: self.recorder.batch(rows)
         )
         self._cold: ColdLane | None = None
         self._cold_shapes = ColdShapes()
+        self._memory: HostMemory | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +115,10 @@ class ServedModel:
     def running(self) -> int:
         """How many requests are in execution."""
         return self._lane.running + (self._cold.running if self._cold else 0)
+
+    def room(self, size: int) -> memoryview | None:
+        """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
+        return self._memory.take(size) if self._memory is not None else None
 
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
@@ -182,7 +187,11 @@ class ServedModel:
         """The order in which the engine wants its shapes: heaviest first, or largest first for captured graphs."""
         by_shape = {proof.shape: proof for proof in proven}
         weights = {shape: proof.weight for shape, proof in by_shape.items()}
-        order = await asyncio.wrap_future(self._lane.call(lambda engine: engine.expect(weights)))
+
+        def expect(engine: Engine) -> tuple[Sequence[Shape], HostMemory | None]:
+            return engine.expect(weights), engine.host_memory
+
+        order, self._memory = await asyncio.wrap_future(self._lane.call(expect))
         return [by_shape[shape] for shape in order]
 
     async def _admit(self, proof: ShapeProof) -> None:
@@ -222,44 +231,56 @@ class ServedModel:
         for state, count in states.items():
             self._metrics.shapes.labels(self.name, state).set(count)
 
-    async def infer(self, inputs: Tensors, gone: Callable[[], Awaitable[None]] | None = None) -> tuple[Tensors, Job]:
-        """Runs one request, and says in its job how it went.
+    def submit(self, inputs: Tensors, gone: Gone | None, settle: Settle) -> Job:
+        """Has one request run; ``settle`` is called with its job, and its outputs or RequestTimedOut, ClientGone,
+        ExecutionFailed or LaneClosed.
 
         ``gone`` returns when the client has hung up: the request then leaves the queue. Raises UnplannedShape,
-        QueueFull, LaneClosed, NotReady, RequestTimedOut, ClientGone or ExecutionFailed.
+        QueueFull, LaneClosed or NotReady; ``settle`` is then never called.
         """
-        dims = tuple(array.shape for array in inputs.values())
+        dims = tuple([array.shape for array in inputs.values()])
         route = self.warm.find(dims)
-        if not self.ready:
+        if self.state is not State.READY:
             raise NotReady(f"model {self.name!r} is {self.state.value}" + (f": {self.error}" if self.error else ""))
         self.recorder.lookup(route.outcome)
-        lane: EngineThread = self._lane
-        if route.tails is None:
-            self._cold_shapes.add(dims)
-            if self.proof is not None and self.spec.cold != "run":
-                self.recorder.rejected("shape")
-                asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
-                raise UnplannedShape(asked.text, self.warm.nearest(dims))
-            lane = self._cold_lane()
         job = Job(inputs, dims, route.tails or dims, route.rows, route.outcome)
-        job.answer = self._loop.create_future()
+        job.settle = settle
         try:
-            lane.submit(job)
+            (self._lane if route.tails is not None else self._lane_for_cold(inputs, dims)).submit(job)
         except QueueFull:
             self.recorder.rejected("queue_full")
             raise
         self._outstanding.add(job, gone)
+        return job
+
+    def _lane_for_cold(self, inputs: Tensors, dims: Dims) -> ColdLane:
+        """Where a request outside the warm set runs; raises UnplannedShape where it does not."""
+        self._cold_shapes.add(dims)
+        if self.proof is not None and self.spec.cold != "run":
+            self.recorder.rejected("shape")
+            asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
+            raise UnplannedShape(asked.text, self.warm.nearest(dims))
+        return self._cold_lane()
+
+    async def infer(self, inputs: Tensors, gone: Gone | None = None) -> tuple[Tensors, Job]:
+        """As ``submit``, but returns the outputs and the job, or raises what it failed with."""
+        answer: asyncio.Future[Tensors] = self._loop.create_future()
+
+        def settle(job: Job, outcome: Tensors | Exception) -> None:
+            if answer.done():
+                return
+            if isinstance(outcome, Exception):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        job = self.submit(inputs, gone, settle)
         try:
-            outputs = await job.answer
-        except BaseException:
+            return await answer, job
+        except asyncio.CancelledError:
             job.abandoned = True
+            self._settle_one(job, ClientGone("nobody waits for it any more"))
             raise
-        finally:
-            lane.release()
-            self._outstanding.remove(job)
-        if route.tails is None and self._cold_shapes.count(dims) == 1:
-            self.recorder.cold("first_call", job.executed - job.started)
-        return outputs, job
 
     def label(self, job: Job) -> str:
         """The planned shape that a request counts as, or ``cold``."""
@@ -308,12 +329,18 @@ class ServedModel:
 
     def _settle(self, answers: list[tuple[Job, Tensors | Exception]]) -> None:
         for job, answer in answers:
-            if job.answer is None or job.answer.done():
-                continue
-            if isinstance(answer, Exception):
-                job.answer.set_exception(answer)
-            else:
-                job.answer.set_result(answer)
+            self._settle_one(job, answer)
+
+    def _settle_one(self, job: Job, answer: Tensors | Exception) -> None:
+        settle, job.settle = job.settle, None
+        if settle is None:  # it has timed out, or its client has gone
+            return
+        self._outstanding.remove(job)
+        if job.lane is not None:
+            job.lane.release()
+        if job.outcome is Outcome.COLD and self._cold_shapes.count(job.dims) == 1 and not isinstance(answer, Exception):
+            self.recorder.cold("first_call", job.executed - job.started)
+        settle(job, answer)
 
     def flush_metrics(self) -> None:
         """Counts what has been recorded since the last call, and the queue's depth."""

@@ -34,6 +34,7 @@ class AdminApplication:
         self._repository = repository
         self._open_model = open_model
         self._token = token.encode()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()  # one change of the set of models at a time
         self._pages = Starlette(
             routes=[
@@ -48,13 +49,18 @@ class AdminApplication:
     def limits(self, request: HttpRequest) -> BodyLimits:
         return bridge.LIMITS
 
-    async def __call__(self, request: HttpRequest) -> None:
+    def answered(self) -> None:
+        """Nobody waits for the last change."""
+
+    def __call__(self, request: HttpRequest) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
             headers = (*JSON, ("www-authenticate", "Bearer"))
             request.respond(401, headers, b'{"error":"this port needs the admin token as a bearer token"}')
             return
-        await bridge.forward(self._pages, request)
+        task = asyncio.get_running_loop().create_task(bridge.forward(self._pages, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _index(self, request: Request) -> Response:
         return _json(

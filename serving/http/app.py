@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 from concurrent.futures import Executor
+from typing import Any
 
 from serving.http import bridge
 from serving.http.answers import JSON
@@ -16,8 +17,6 @@ from serving.repository import Repository
 
 _ENDING = (*JSON, ("retry-after", "1"))
 
-Call = Callable[[Request], Awaitable[None]]
-
 
 class Application:
     """Answers for a repository of models."""
@@ -25,12 +24,14 @@ class Application:
     def __init__(self, repository: Repository, executor: Executor) -> None:
         self._repository = repository
         self._executor = executor
-        self._inference: dict[tuple[str, str], tuple[Endpoint, Call]] = {}
+        self._infer: dict[tuple[str, str], Endpoint] = {}  # by method and path
+        self._predict: dict[tuple[str, str], Endpoint] = {}
         self._pages = application(repository)
         repository.on_change(self._route)
         self._in_flight = 0
         self._refusing = False
         self._idle = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def refuse(self) -> None:
         """Takes no inference requests any more: the server is about to end."""
@@ -43,33 +44,44 @@ class Application:
             await self._idle.wait()
 
     def _route(self, models: tuple[ServedModel, ...]) -> None:
-        routes: dict[tuple[str, str], tuple[Endpoint, Call]] = {}
+        infer: dict[tuple[str, str], Endpoint] = {}
+        predict: dict[tuple[str, str], Endpoint] = {}
         for model in models:
             endpoint = Endpoint(model, self._executor)
             for version in ("", f"/versions/{model.version}"):
-                routes["POST", f"/v2/models/{model.name}{version}/infer"] = endpoint, endpoint.infer
+                infer["POST", f"/v2/models/{model.name}{version}/infer"] = endpoint
             for version in ("", f"/{model.version}"):
                 for method in ("POST", "PUT"):
-                    routes[method, f"/predictions/{model.name}{version}"] = endpoint, endpoint.predict
-        self._inference = routes
+                    predict[method, f"/predictions/{model.name}{version}"] = endpoint
+        self._infer, self._predict = infer, predict
 
     def limits(self, request: Request) -> BodyLimits:
         """See ``serving.http.connection.Application``."""
-        route = self._inference.get((request.method, request.path))
-        return route[0].limits(request) if route is not None else bridge.LIMITS
+        asked = request.method, request.path
+        endpoint = self._infer.get(asked) or self._predict.get(asked)
+        return endpoint.limits(request) if endpoint is not None else bridge.LIMITS
 
-    async def __call__(self, request: Request) -> None:
+    def __call__(self, request: Request) -> None:
         self._in_flight += 1
-        try:
-            route = self._inference.get((request.method, request.path))
-            if route is None:
-                await bridge.forward(self._pages, request)
-            elif self._refusing:
-                request.keep_alive = False
-                request.respond(503, _ENDING, b'{"error":"the server is stopping"}')
-            else:
-                await route[1](request)
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
+        asked = request.method, request.path
+        endpoint = self._infer.get(asked) or self._predict.get(asked)
+        if endpoint is None:
+            self._begin(bridge.forward(self._pages, request))
+        elif self._refusing:
+            request.keep_alive = False
+            request.respond(503, _ENDING, b'{"error":"the server is stopping"}')
+        elif asked in self._infer:
+            endpoint.infer(request)
+        else:
+            self._begin(endpoint.predict(request))
+
+    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def answered(self) -> None:
+        """See ``serving.http.connection.Application``."""
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()

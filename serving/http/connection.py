@@ -18,7 +18,7 @@ import httptools
 import numpy as np
 import orjson
 
-from serving.http.request import BodyLimits, BodyTooLarge, EncodingRefused, Request
+from serving.http.request import BodyLimits, BodyTooLarge, EncodingRefused, Request, head
 from serving.lanes.job import ClientGone, RequestTimedOut
 
 log = logging.getLogger("preheat.http")
@@ -47,8 +47,12 @@ class Application(Protocol):
         """What to take as the body of a request of which only the head is there. Must not raise."""
         ...
 
-    async def __call__(self, request: Request) -> None:
-        """Answers a request by one ``respond``; called once its body is there or is known never to be."""
+    def __call__(self, request: Request) -> None:
+        """Answers a request by one ``respond``, now or later; called once its body is there or will never be."""
+        ...
+
+    def answered(self) -> None:
+        """Called after each answer."""
         ...
 
 
@@ -62,10 +66,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._parser = httptools.HttpRequestParser(self)
         self._current: Request | None = None  # is being answered
-        self._task: asyncio.Task[None] | None = None  # which answers it
         self._waiting: deque[Request] = deque()
         self._rejection: tuple[int, str] | None = None  # what ends the connection: not HTTP, or not within the limits
         self._ending = False  # takes no more requests
+        self._handing_over = False
         self._stalled = False
         self._paused = False
         self._lingering = False
@@ -256,34 +260,34 @@ class Connection(asyncio.BufferedProtocol):
     # Answering.
 
     def _next(self) -> None:
-        """Begins to answer the next request, where there is one and its turn has come."""
-        if self._current is not None or self._stalled:
+        """Hands the requests over that wait, one after the other as they are answered."""
+        if self._handing_over:  # an answer has come at once
             return
-        if self._waiting:
-            self._current = self._waiting.popleft()
-            self._task = self._loop.create_task(self._run(self._current))
+        self._handing_over = True
+        while self._waiting and self._current is None and not self._stalled:
+            request = self._current = self._waiting.popleft()
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-        elif self._rejection is not None:
+            try:
+                self._application(request)
+            except Exception:
+                log.exception("%s %s failed", request.method, request.path)
+                if self._current is request:
+                    request.respond(500, _JSON, b'{"error":"the server failed on this request"}')
+        self._handing_over = False
+        if self._rejection is not None and self._current is None and not self._stalled:
             (status, why), self._rejection = self._rejection, None
-            self._current = Request(self, "", "", keep_alive=False)
-            self._current.fault = ClientGone(why)
-            self._current.respond(status, _JSON, orjson.dumps({"error": why}))
-
-    async def _run(self, request: Request) -> None:
-        try:
-            await self._application(request)
-        except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-        if request is self._current:  # nobody has answered it
-            request.respond(500, _JSON, b'{"error":"the server failed on this request"}')
+            body = orjson.dumps({"error": why})
+            self._transport.write(head(status, _JSON, len(body), "close") + body)
+            self._end(read=False)
 
     def send(self, request: Request, head: bytes, body: bytes | memoryview, close: bool) -> None:
         """See ``Sender``."""
         if request is not self._current:
             raise RuntimeError(f"{request.method} {request.path} is answered twice")
         self._current = None
+        self._application.answered()
         transport = self._transport
         if transport.is_closing():
             return
@@ -292,15 +296,19 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines((head, body))
         self._since = self._loop.time()
-        if not close:
-            if self._waiting or self._rejection is not None:
-                self._next()
-        elif request.fault is not None and transport.can_write_eof():
-            # To close with bytes unread would reset the connection, and the answer could be lost with it.
-            self._lingering = True
-            transport.write_eof()
-        else:
-            transport.close()
+        if close:
+            self._end(read=request.fault is None)
+        elif self._waiting or self._rejection is not None:
+            self._next()
+
+    def _end(self, read: bool) -> None:
+        """Closes once everything is sent; ``read`` where the client has sent nothing that was not read."""
+        if read or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        # To close with bytes unread would reset the connection, and the answer could be lost with it.
+        self._lingering = True
+        self._transport.write_eof()
 
     # What the listener calls.
 

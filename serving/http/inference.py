@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
+from functools import partial
 
+from handlers.handler import Tensors
+from handlers.spec import TensorSpec
 from serving.declared import as_declared
 from serving.http import multipart, oip
 from serving.http.answers import EXPECTED, Answer, failure, plain
@@ -27,7 +28,8 @@ class Endpoint:
         self.model = model
         self._executor = executor
         self._dtypes: dict[str, str] = {}
-        self._outputs: tuple[Any, ...] = ()
+        self._outputs: tuple[TensorSpec, ...] | None = None
+        self._decode = oip.Decoder(model.spec.inputs).decode
         self._preparing = 0
 
     def limits(self, request: Request) -> BodyLimits:
@@ -37,45 +39,70 @@ class Endpoint:
         aligned = int(text) if text.isdecimal() and len(text) < 10 else 0
         return BodyLimits(limits.request_bytes, limits.timeout_s, aligned, self.model.room if text else None)
 
-    async def infer(self, request: Request) -> None:
-        """``POST /v2/models/{model}[/versions/{version}]/infer``."""
-        await self._answer(request, "oip", self._infer)
+    def infer(self, request: Request) -> None:
+        """``POST /v2/models/{model}[/versions/{version}]/infer``: answered when the lane is through with it.
 
-    async def predict(self, request: Request) -> None:
-        """``POST`` or ``PUT /predictions/{model}[/{version}]``."""
-        await self._answer(request, "torchserve", self._predict)
-
-    async def _answer(self, request: Request, name: str, run: Callable[..., Awaitable[Any]]) -> None:
+        Callbacks instead of a coroutine: a task and a future for each request would cost as much as its JSON.
+        """
         started = time.perf_counter()
-        job: Job | None = None
-        stages: tuple[float, ...] | None = None
         try:
-            answer, job, stages = await run(request, started)
-        except EXPECTED as error:
-            answer = failure(error, name)
-        except Exception:  # a fault of ours or of a handler: the client learns that, the log learns why
-            log.exception("model %s: request failed", self.model.name)
-            answer = failure(ExecutionFailed(f"model {self.model.name!r} failed"), name)
-        self._record(name, answer.status, time.perf_counter() - started, job, stages)
-        request.respond(answer.status, answer.headers, answer.body)
+            asked = self._read(request)
+            self.model.handler.check(asked.inputs)
+            decoded = time.perf_counter()
+            self.model.submit(asked.inputs, request.gone, partial(self._settle, request, asked, started, decoded))
+        except Exception as error:
+            self._fail(request, "oip", error, started)
 
-    async def _infer(self, asked: Request, started: float) -> tuple[Answer, Job, Any]:
+    def _read(self, request: Request) -> oip.InferRequest:
         model = self.model
         if self._outputs is not model.outputs:  # known once the engine is loaded
             self._outputs = model.outputs
             self._dtypes = {output.name: output.dtype for output in model.outputs if output.dtype == "bf16"}
-        body = asked.read()
-        length = oip.parse_header_length(asked.headers.get(oip.HEADER_LENGTH))
-        request = oip.decode(body, length, model.spec.inputs, model.outputs)
-        model.handler.check(request.inputs)
-        decoded = time.perf_counter()
-        outputs, job = await model.infer(request.inputs, asked.gone)
-        settled = time.perf_counter()
-        text, headers = oip.encode(model.name, model.version, request, outputs, self._dtypes)
-        encoded = time.perf_counter() - settled
-        return Answer(200, text, headers), job, _stages(job, decoded - started, 0.0, 0.0, encoded)
+            self._decode = oip.Decoder(model.spec.inputs, model.outputs).decode
+        body = request.read()
+        return self._decode(body, oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH)))
 
-    async def _predict(self, asked: Request, started: float) -> tuple[Answer, Job, Any]:
+    def _settle(
+        self,
+        request: Request,
+        asked: oip.InferRequest,
+        started: float,
+        decoded: float,
+        job: Job,
+        outcome: Tensors | Exception,
+    ) -> None:
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            settled = time.perf_counter()
+            text, headers = oip.encode(self.model.name, self.model.version, asked, outcome, self._dtypes)
+            ended = time.perf_counter()
+        except Exception as error:
+            self._fail(request, "oip", error, started)
+            return
+        self._record("oip", 200, ended - started, job, _stages(job, decoded - started, 0.0, 0.0, ended - settled))
+        request.respond(200, headers, text)
+
+    async def predict(self, request: Request) -> None:
+        """``POST`` or ``PUT /predictions/{model}[/{version}]``."""
+        started = time.perf_counter()
+        try:
+            answer, job, stages = await self._predict(request, started)
+        except Exception as error:
+            self._fail(request, "torchserve", error, started)
+            return
+        self._record("torchserve", answer.status, time.perf_counter() - started, job, stages)
+        request.respond(answer.status, answer.headers, answer.body)
+
+    def _fail(self, request: Request, protocol: str, error: Exception, started: float) -> None:
+        if not isinstance(error, EXPECTED):  # of ours or of a handler: the client learns that, the log learns why
+            log.error("model %s: request failed", self.model.name, exc_info=error)
+            error = ExecutionFailed(f"model {self.model.name!r} failed")
+        answer = failure(error, protocol)
+        self._record(protocol, answer.status, time.perf_counter() - started, None, None)
+        request.respond(answer.status, answer.headers, answer.body)
+
+    async def _predict(self, asked: Request, started: float) -> tuple[Answer, Job, tuple[float, ...]]:
         body = bytes(asked.read())
         loop = asyncio.get_running_loop()
         handler = self.model.handler
@@ -105,7 +132,7 @@ class Endpoint:
         if job is None:
             sample = Sample(protocol, code, seconds, None, "", None, 0, 0)
         else:
-            useful = sum(array.size for array in job.inputs.values())
+            useful = sum([array.size for array in job.inputs.values()])
             sample = Sample(protocol, code, seconds, job.outcome, self.model.label(job), stages, useful, job.padding)
         self.model.recorder.add(sample)
 

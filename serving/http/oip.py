@@ -95,29 +95,37 @@ def parse_header_length(value: str | None) -> int | None:
     return int(value)
 
 
-def decode(
-    body: bytes | memoryview,
-    header_length: int | None,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...] = (),
-) -> InferRequest:
-    """Reads and checks an inference request against the model's declared tensors.
+class Decoder:
+    """Reads inference requests for one model.
 
-    ``header_length`` is the length of the JSON at the start of ``body`` where binary tensor data follows it.
-    ``outputs`` are the model's outputs where they are known before it ran. Raises InvalidInput on everything that the
-    protocol or the model does not allow.
+    ``outputs`` are the model's outputs where they are known before it ran.
     """
-    if header_length is not None and not 0 <= header_length <= len(body):
-        raise InvalidInput(
-            f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
-        )
-    request, data = _document(bytes(body if header_length is None else body[:header_length]))
-    arrays = _arrays(body, header_length, request.inputs, data, {spec.name: spec for spec in inputs})
-    binary_default = bool(request.parameters and request.parameters.binary_data_output)
-    wanted = _wanted(request.outputs or [], binary_default)
-    if outputs:
-        _check_wanted(wanted, binary_default, outputs)
-    return InferRequest(request.id, {spec.name: arrays[spec.name] for spec in inputs}, wanted, binary_default)
+
+    def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...] = ()) -> None:
+        self._names = tuple(spec.name for spec in inputs)
+        self._specs = {spec.name: spec for spec in inputs}
+        self._outputs = {spec.name: spec.dtype for spec in outputs}
+        self._all_have_json = "bf16" not in self._outputs.values()
+
+    def decode(self, body: bytes | memoryview, header_length: int | None) -> InferRequest:
+        """Reads and checks a request against the model's declared tensors.
+
+        ``header_length`` is the length of the JSON at the start of ``body`` where binary tensor data follows it.
+        Raises InvalidInput on everything that the protocol or the model does not allow.
+        """
+        if header_length is not None and not 0 <= header_length <= len(body):
+            raise InvalidInput(
+                f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
+            )
+        request, data = _document(bytes(body if header_length is None else body[:header_length]))
+        arrays = _arrays(body, header_length, request.inputs, data, self._specs)
+        binary_default = bool(request.parameters and request.parameters.binary_data_output)
+        wanted = _wanted(request.outputs, binary_default) if request.outputs else ()
+        if self._outputs and (wanted or not (binary_default or self._all_have_json)):
+            _check_wanted(wanted, binary_default, self._outputs)
+        if len(self._names) > 1:
+            arrays = {name: arrays[name] for name in self._names}
+        return InferRequest(request.id, arrays, wanted, binary_default)
 
 
 def encode(
@@ -219,9 +227,10 @@ def _arrays(
         if parameters.binary_data_size is None:
             if elements is None:
                 raise InvalidInput(f"input {entry.name!r} has neither data nor parameters.binary_data_size")
-            parsed = tensors.parse(elements) if isinstance(elements, bytes) else elements
-            arrays[entry.name] = tensors.from_json(parsed, spec, dims)
-            parsed = None  # the parser is free for the next tensor
+            if isinstance(elements, bytes):
+                arrays[entry.name] = tensors.from_text(elements, spec, dims)
+            else:
+                arrays[entry.name] = tensors.from_json(elements, spec, dims)
             continue
         if elements is not None:
             raise InvalidInput(f"input {entry.name!r} has both data and parameters.binary_data_size; one is allowed")
@@ -285,10 +294,9 @@ def _wanted(entries: list[_Output], binary_default: bool) -> tuple[tuple[str, bo
     return tuple(wanted.items())
 
 
-def _check_wanted(wanted: tuple[tuple[str, bool], ...], binary_default: bool, outputs: tuple[TensorSpec, ...]) -> None:
+def _check_wanted(wanted: tuple[tuple[str, bool], ...], binary_default: bool, dtypes: dict[str, str]) -> None:
     """What ``encode`` would refuse after the model ran, refused before."""
-    dtypes = {spec.name: spec.dtype for spec in outputs}
-    for name, binary in wanted or tuple((spec.name, binary_default) for spec in outputs):
+    for name, binary in wanted or tuple((name, binary_default) for name in dtypes):
         if name not in dtypes:
             raise InvalidInput(f"unknown output {_shown(name)}; the model gives: {', '.join(dtypes)}")
         if dtypes[name] == "bf16" and not binary:

@@ -94,12 +94,17 @@ class Request:
         """Answers the request; ``headers`` are those of this answer only, without date and length."""
         close = self.fault is not None or not self.keep_alive
         connection = "close" if close else "keep-alive" if self.version == "1.0" else ""
-        head = b"%sdate: %s\r\ncontent-length: %d\r\n\r\n" % (_head(status, headers, connection), _date(), len(body))
-        self._sender.send(self, head, b"" if self.method == "HEAD" else body, close)
+        text = head(status, headers, len(body), connection)
+        self._sender.send(self, text, b"" if self.method == "HEAD" else body, close)
+
+
+def head(status: int, headers: Headers, length: int, connection: str = "") -> bytes:
+    """The head of an answer; ``connection`` says what becomes of the connection, where that is not the usual."""
+    return b"%sdate: %s\r\ncontent-length: %d\r\n\r\n" % (_lines(status, headers, connection), _date(), length)
 
 
 @lru_cache(maxsize=1024)  # answers differ in few headers, and those few take few values
-def _head(status: int, headers: Headers, connection: str) -> bytes:
+def _lines(status: int, headers: Headers, connection: str) -> bytes:
     """The status line and headers; raises ValueError where a header would break out of its line."""
     try:
         phrase = HTTPStatus(status).phrase

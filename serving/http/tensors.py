@@ -9,6 +9,7 @@ import math
 import threading
 from typing import Any
 
+import msgspec
 import numpy as np
 import simdjson
 
@@ -23,6 +24,9 @@ _LONGEST_COUNTED = (1 << 24) - 1
 _NUMPY = {short: np.dtype(numpy_name) for short, (numpy_name, _) in DTYPES.items()}
 # simdjson's name of its flattened buffer, and NumPy's of that buffer's elements, by kind of dtype
 _BUFFERS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
+# Integers go simdjson's way, which tells 1 from 1.0.
+_flat = {short: msgspec.json.Decoder(list[float]) for short, dtype in _NUMPY.items() if dtype.kind == "f"}
+_LARGEST = {_NUMPY[short]: float(np.finfo(_NUMPY[short]).max) for short in _flat}
 _JSON_ELEMENTS = {"f": "numbers", "i": "integers", "u": "integers of 0 or more", "b": "true or false"}
 
 
@@ -57,6 +61,30 @@ def _parse(text: bytes) -> Any:
         # Somebody, a kept traceback say, still holds the previous document (or the text is too deep: raises again).
         _parsers.parser = simdjson.Parser()
         return _parsers.parser.parse(text)
+
+
+def from_text(text: bytes, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
+    """As ``from_json``, from the text of a short array: a typed list is then quicker than simdjson's buffers."""
+    decoder = _flat.get(spec.dtype) if text.count(b"[") == 1 else None
+    if decoder is not None:
+        array = _from_list(decoder, text, _NUMPY[spec.dtype], dims)
+        if array is not None:
+            return array
+    return from_json(parse(text), spec, dims)
+
+
+def _from_list(
+    decoder: msgspec.json.Decoder[list[float]], text: bytes, dtype: np.dtype, dims: tuple[int, ...]
+) -> np.ndarray | None:
+    """None where anything is unusual; ``from_json`` then says what."""
+    try:
+        values = decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+    limit = _LARGEST[dtype]
+    if len(values) != math.prod(dims) or not values or max(values) > limit or min(values) < -limit:
+        return None
+    return np.array(values, dtype).reshape(dims)
 
 
 def from_json(data: Any, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from handlers.errors import InvalidInput, OutOfDeviceMemory
 from handlers.handler import Tensors
 from serving.lanes.warmset import Dims, Outcome
+
+if TYPE_CHECKING:
+    from serving.lanes.thread import EngineThread
 
 
 class QueueFull(Exception):
@@ -40,18 +43,21 @@ class Job:
 
     Written by the event loop until it is submitted, by the lane's thread until it is answered. ``abandoned`` may be set
     by the event loop at any time: the lane then drops the job unless it is already running.
+
+    ``settle`` is called once, on the event loop, with the job and its outputs or what it failed with.
     """
 
     __slots__ = (
         "abandoned",
-        "answer",
         "copied",
         "dims",
         "executed",
         "inputs",
+        "lane",
         "outcome",
         "padding",
         "rows",
+        "settle",
         "started",
         "submitted",
         "tails",
@@ -63,7 +69,8 @@ class Job:
         self.tails = tails
         self.rows = rows
         self.outcome = outcome
-        self.answer: asyncio.Future[Tensors] | None = None
+        self.settle: Settle | None = None
+        self.lane: EngineThread | None = None  # in whose queue it has a place, until that is released
         self.abandoned = False
         self.submitted = 0.0
         self.started = 0.0  # left the queue
@@ -72,4 +79,5 @@ class Job:
         self.padding = 0  # input elements that were added for this request
 
 
+Settle = Callable[[Job, "Tensors | Exception"], None]
 Deliver = Callable[[list[tuple[Job, "Tensors | Exception"]]], None]

@@ -19,10 +19,14 @@ Gone = Callable[[], Awaitable[None]]
 
 
 class Outstanding:
-    """The unanswered jobs of one model, oldest first. Used on the event loop only."""
+    """The unanswered jobs of one model, oldest first. Used on the event loop only.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
+    ``end`` is called with a job that must not be waited for any longer, and why.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float, end: Callable[[Job, Exception], None]) -> None:
         self._loop = loop
+        self._settle = end
         self._timeout = timeout
         self._unwatched: dict[Job, Gone] = {}
         self._jobs: dict[Job, None] = {}
@@ -84,5 +88,4 @@ class Outstanding:
         job.abandoned = True
         self._jobs.pop(job, None)
         self._unwatched.pop(job, None)
-        if job.answer is not None and not job.answer.done():
-            job.answer.set_exception(error)
+        self._settle(job, error)

@@ -66,6 +66,7 @@ class EngineThread(ABC):
         if self.depth >= self._limit:
             raise QueueFull(f"the queue of {self._name} is full ({self._limit} requests)")
         job.submitted = time.perf_counter()
+        job.lane = self
         self._unanswered += 1
         self._inbox.put(job)
 

@@ -13,7 +13,9 @@ class Hello:
     def limits(self, request: Request) -> BodyLimits:
         return BodyLimits(1000, 10.0)
 
-    async def __call__(self, request: Request) -> None:
+    def answered(self) -> None: ...
+
+    def __call__(self, request: Request) -> None:
         request.respond(200, (("content-type", "text/plain"),), b"hello " + request.read())
 
 

@@ -27,19 +27,30 @@ class Echo:
         self.faults: list[Exception | None] = []
         self.hold = asyncio.Event()
         self.hold.set()
+        self.unanswered = 0
         self.called = asyncio.Event()
         self._limits = BodyLimits(1 << 20, seconds, aligned)
 
     def limits(self, request: Request) -> BodyLimits:
         return self._limits
 
-    async def __call__(self, request: Request) -> None:
+    def answered(self) -> None:
+        self.unanswered -= 1
+
+    def __call__(self, request: Request) -> None:
+        self.unanswered += 1
         self.requests.append(request)
         self.faults.append(request.fault)
         self.called.set()
-        await self.hold.wait()
         if request.path == "/raise":
             raise RuntimeError("on purpose")
+        if self.hold.is_set():
+            self.respond(request)
+        else:
+            task = asyncio.ensure_future(self.hold.wait())
+            task.add_done_callback(lambda done: self.respond(request))
+
+    def respond(self, request: Request) -> None:
         status = 200 if request.fault is None else 413
         request.respond(status, TEXT, f"{request.method} {request.path} ".encode() + bytes(request.body))
 
@@ -148,6 +159,22 @@ def test_requests_on_one_connection_are_answered_in_order() -> None:
             for number in range(30):
                 _, headers, body = await answer(reader)
                 assert body.startswith(b"POST /%d " % number) and "connection" not in headers
+            assert application.unanswered == 0
+
+    run(test)
+
+
+def test_many_small_requests_at_once_are_answered_in_order() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            writer.write(b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2000)))
+            await application.called.wait()
+            application.hold.set()
+            for number in range(2000):
+                assert (await answer(reader))[2] == b"GET /%d " % number
 
     run(test)
 
@@ -373,7 +400,7 @@ def test_an_answer_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("serving.listener._LOOK_SECONDS", 0.01)
 
     class Flood(Echo):
-        async def __call__(self, request: Request) -> None:
+        def __call__(self, request: Request) -> None:
             request.respond(200, TEXT, bytes(64 << 20))
 
     async def test() -> None:

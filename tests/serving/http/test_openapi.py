@@ -18,7 +18,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from handlers.errors import InvalidInput
 from handlers.spec import ModelSpec, TensorSpec
 from serving.http import documentation, openapi
-from serving.http.oip import InferRequest, decode, encode
+from serving.http.oip import Decoder, InferRequest, encode
 from warmup.plan import Plan, expand
 
 OUTPUTS = (TensorSpec(name="y", dtype="fp32", dims=("batch", 2)),)
@@ -85,10 +85,10 @@ def test_the_schema_of_a_request_agrees_with_the_decoder(change: dict[str, Any],
     assert jsonschema.Draft202012Validator(schema).is_valid(request) == fits
     text = json.dumps(request).encode()
     if fits:
-        decode(text, None, SMALL.spec.inputs, OUTPUTS)
+        Decoder(SMALL.spec.inputs, OUTPUTS).decode(text, None)
     else:
         with pytest.raises(InvalidInput):
-            decode(text, None, SMALL.spec.inputs, OUTPUTS)
+            Decoder(SMALL.spec.inputs, OUTPUTS).decode(text, None)
 
 
 def test_answers_fit_their_schema() -> None:
@@ -132,7 +132,7 @@ def test_a_small_example_carries_its_numbers() -> None:
     line = documentation.example(SMALL.spec, SMALL.plan)
     body = re.search(r"-d '(.*?)'", line)
     assert body is not None
-    assert decode(body[1].encode(), None, SMALL.spec.inputs).inputs["x"].shape == (1, 2)
+    assert Decoder(SMALL.spec.inputs).decode(body[1].encode(), None).inputs["x"].shape == (1, 2)
 
 
 def test_a_large_example_makes_a_request_that_decodes(tmp_path: Path) -> None:
@@ -141,6 +141,6 @@ def test_a_large_example_makes_a_request_that_decodes(tmp_path: Path) -> None:
     subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True)
     length = re.search(r"Content-Length: (\d+)", send)
     assert length is not None
-    decoded = decode((tmp_path / "request.bin").read_bytes(), int(length[1]), PAIR.spec.inputs)
+    decoded = Decoder(PAIR.spec.inputs).decode((tmp_path / "request.bin").read_bytes(), int(length[1]))
     assert decoded.binary_default
     assert {name: array.shape for name, array in decoded.inputs.items()} == {"image": (1, 3, 32), "s": (1,)}
