@@ -50,7 +50,7 @@ class Repository:
         return tuple(self._models.values())
 
     def get(self, name: str, version: str | None = None) -> ServedModel:
-        """The model of that name; raises ModelNotFound where there is none, VersionNotFound where another version is."""
+        """The model of that name; raises ModelNotFound where there is none, VersionNotFound where it is another."""
         model = self._models.get(name)
         if model is None:
             raise ModelNotFound(f"no model {name!r}; served: {', '.join(self._models) or 'none'}")

@@ -130,7 +130,7 @@ def archive(model: Model, bundle: Bundle | None, out: Path, choices: Choices, fo
         (work / HANDLER_FILE).write_text(_HANDLER, encoding="utf-8")
         config = model_config(spec, plan, proof, preheat, choices)
         (work / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-        _run_archiver(
+        run_archiver(
             [
                 *("--model-name", spec.name, "--version", spec.version, "--handler", str(work / HANDLER_FILE)),
                 *("--config-file", str(work / CONFIG), "--extra-files", str(content)),
@@ -142,8 +142,12 @@ def archive(model: Model, bundle: Bundle | None, out: Path, choices: Choices, fo
     return target
 
 
-def _run_archiver(arguments: Sequence[str], work: Path) -> None:
-    """It gathers files in ``$TMPDIR/<model's name>``, which it removes first if it is there: so it gets its own."""
+def run_archiver(arguments: Sequence[str], work: Path) -> None:
+    """Runs torch-model-archiver; raises ArchiverFailed with its last line.
+
+    It gathers files in ``$TMPDIR/<model's name>``, which it removes first if it is there: so it gets a directory of its
+    own in ``work``.
+    """
     if find_spec("model_archiver") is None:
         raise ArchiverFailed("torch-model-archiver is not installed: pip install 'preheat[torchserve]'")
     temporary = work / "tmp"

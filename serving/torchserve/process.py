@@ -55,6 +55,7 @@ class TorchServeProcess:
         )
         self.started = time.perf_counter()
         self.log: list[str] = []
+        self._grown = threading.Condition()
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -78,6 +79,20 @@ class TorchServeProcess:
         """The states of a model's workers, ``READY`` or ``UNLOADED``."""
         (described,) = _json(f"{self.management_url}/models/{model}")
         return [worker["status"] for worker in described["workers"]]
+
+    def metrics(self) -> str:
+        """What Prometheus would scrape."""
+        with urllib.request.urlopen(f"{self.metrics_url}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    def wait_logged(self, text: str, timeout: float) -> str:
+        """Waits for a line with ``text`` in the log, and returns it; raises TorchServeFailed after ``timeout``."""
+        with self._grown:
+            self._grown.wait_for(lambda: any(text in line for line in self.log), timeout)
+            for line in self.log:
+                if text in line:
+                    return line
+        raise TorchServeFailed("\n".join([f"TorchServe did not log {text!r}", *self.log[-_LAST_LINES:]]))
 
     def stop(self, timeout: float = 30) -> None:
         """Ends TorchServe and its workers, and waits; kills them where they are still there after ``timeout``."""
@@ -120,7 +135,9 @@ class TorchServeProcess:
     def _read(self, stream: IO[str]) -> None:
         with stream:
             for line in stream:
-                self.log.append(line.rstrip("\n"))
+                with self._grown:
+                    self.log.append(line.rstrip("\n"))
+                    self._grown.notify_all()
 
 
 def free_ports(count: int) -> int:

@@ -14,7 +14,7 @@ import orjson
 
 from handlers.errors import InvalidInput
 from handlers.handler import Payload
-from serving.http.answers import BodyTooLarge
+from serving.http.answers import BodyTooLarge, EncodingRefused
 from serving.http.multipart import BODY_FIELDS
 
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
@@ -24,13 +24,17 @@ _ANY = "application/octet-stream"
 def payload(entries: Mapping[str, Any], headers: Mapping[str, Any], limit: int) -> Payload:
     """What a handler gets of one request.
 
-    Raises BodyTooLarge where all entries together have more than ``limit`` bytes, InvalidInput on a form without parts.
+    Raises BodyTooLarge where all entries together have more than ``limit`` bytes, EncodingRefused on a compressed body,
+    InvalidInput on a form without parts.
     """
+    encoding = _header(headers, "content-encoding")
+    if encoding not in ("", "identity"):
+        raise EncodingRefused(f"content-encoding {encoding!r} is not supported; send the body as it is")
     fields = {name: _bytes(value) for name, value in entries.items()}
     size = sum(map(len, fields.values()))
     if size > limit:
         raise BodyTooLarge(f"the body has {size} bytes, at most {limit} are allowed")
-    kind = _content_type(headers)
+    kind = _header(headers, "content-type") or _ANY
     if not kind.lower().startswith(_FORMS):
         return Payload(fields.get("body", b""), kind)
     if not fields:
@@ -41,12 +45,12 @@ def payload(entries: Mapping[str, Any], headers: Mapping[str, Any], limit: int) 
     return Payload(fields[main], headers.get(main, {}).get("content-type") or _ANY, fields)
 
 
-def _content_type(headers: Mapping[str, Any]) -> str:
-    """The request's own; names of headers come as the client wrote them."""
+def _header(headers: Mapping[str, Any], wanted: str) -> str:
+    """A header of the request's own, empty where it has none; names come as the client wrote them."""
     for name, value in headers.items():
-        if isinstance(value, str) and name.lower() == "content-type":
+        if isinstance(value, str) and name.lower() == wanted:
             return value
-    return _ANY
+    return ""
 
 
 def _bytes(value: Any) -> bytes:

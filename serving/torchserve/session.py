@@ -72,6 +72,7 @@ class Session:
         self.executions: list[Execution] = []  # of the batch that runs, or of the last one
         self.warmup_seconds = 0.0
         self._cold: dict[Dims, int] = {}
+        self._loaded = False
         self.handler.initialize(served.spec, served.folder)
         framework.apply(prepared.settings.framework)
         self._engine = open_engine(served.spec, served.folder, {**served.engine_options, **options})
@@ -82,6 +83,7 @@ class Session:
         Raises NotWarm where too little is warm then, ModelError where the engine cannot run as it is described.
         """
         self._engine.load()
+        self._loaded = True
         started = time.perf_counter()
         proofs = {proof.shape: proof for proof in self.proof.proven()} if self.proof else {}
         for shape in self._engine.expect({shape: proof.weight for shape, proof in proofs.items()}):
@@ -185,5 +187,6 @@ class Session:
         return Ran(job.outcome, outputs, seconds if first else 0.0)
 
     def close(self) -> None:
-        """Gives back what the engine holds."""
-        self._engine.close()
+        """Gives back what the engine holds, where it got as far as that."""
+        if self._loaded:
+            self._engine.close()
