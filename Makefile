@@ -16,8 +16,8 @@ serve: warm  ## serve the default models, warmed and proven
 warm: $(VENV)/.ready
 	$(BIN)/preheat warm
 
-test: $(VENV)/.developed
-	$(BIN)/pytest
+test: $(VENV)/.developed  ## in two processes, each with whole files
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -215,6 +215,15 @@ class ShapesSpec(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _each_once(self) -> ShapesSpec:
+        seen: set[str] = set()
+        for item in self.list or ():
+            if item.shape in seen:
+                raise ValueError(f"list has {item.shape} twice; give one of them the sum of the weights")
+            seen.add(item.shape)
+        return self
+
+    @model_validator(mode="after")
     def _weighted_sizes_planned(self) -> ShapesSpec:
         if self.weights and self.grid is None:
             raise ValueError(f"weights are of the sizes of a grid; {'list' if self.list else 'learned'} has its own")

@@ -87,6 +87,7 @@ def test_reads_a_description_and_fills_in_the_rest(tmp_path: Path) -> None:
         ("limits.timeout_s", 0, "limits.timeout_s"),
         ("shapes.list", ["x=1:fp32"], "shapes: exactly one of grid, list, learned is needed, found grid, list"),
         ("shapes", {}, "exactly one of .* found none"),
+        ("shapes", {"list": ["x=1:fp32", "x=01:fp32"]}, "shapes: list has x=1:fp32 twice"),
         ("shapes", {"list": ["x=1"]}, "shapes.list.0.shape: 'x=1' is not NAME"),
         ("shapes", {"list": [{"shape": "x=1:fp32", "weight": 0}]}, "shapes.list.0.weight"),
         ("shapes.grid.depth", [1], r"shapes.grid names \['depth'\], but the inputs have the axes"),
