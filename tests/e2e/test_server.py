@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -179,6 +180,9 @@ def test_cold_policies(
         assert metric(server, "preheat_shape_lookups_total", f'outcome="{outcome}"') == 1
         shapes = json.loads(call(server, "GET", "/v2/models/sleeper/shapes")[2])
         assert shapes["met_cold"] == {"x=1x16:fp32": 1}
+        times = shapes["met_cold_at"]["x=1x16:fp32"]
+        now = datetime.now(timezone.utc)
+        assert times["first"] == times["last"] and datetime.fromisoformat(times["last"]) <= now
 
 
 def test_a_body_that_never_ends_is_not_waited_for(start_server: Serve, warmed: Callable[..., list[str]]) -> None:
