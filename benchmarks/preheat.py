@@ -70,7 +70,8 @@ def one_shape(model: Path, shape: str) -> Iterator[Path]:
         copy = Path(folder) / model.name
         shutil.copytree(model, copy, ignore=shutil.ignore_patterns("__pycache__"))
         description = yaml.safe_load((copy / "model.yaml").read_text(encoding="utf-8"))
-        description["shapes"] = {"list": [shape]}
+        pad = {key: value for key, value in description["shapes"].items() if key == "pad"}
+        description["shapes"] = {"list": [shape], **pad}
         description["engine"]["threads"] = 1
         (copy / "model.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
         yield Path(folder)

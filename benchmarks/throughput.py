@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -77,8 +77,8 @@ def main(
     mixed = turns(STORE, "resnet18", shapes, (1, 8, 32), rounds, requests)
     bound = load_spec(STORE / "resnet18").limits.timeout_s
     checks = [
-        _check(rows, "resnet50", 8, 0.95),
-        _check(mixed, "resnet18", 32, 1.1),
+        share(rows, "resnet50", 8, 0.95),
+        share(mixed, "resnet18", 32, 1.1),
         Check(
             f"resnet18, 32 clients: every request answered, none after its bound of {bound:g} s",
             f"{sum(row.errors for row in mixed)} failed, slowest {max(row.max for row in mixed):.2f} s",
@@ -152,12 +152,14 @@ def _round(result: BenchResult, clients: int, raw: float, raw_cpu: float, served
     )
 
 
-def _check(rows: Sequence[Round], model: str, clients: int, wanted: float) -> Check:
+def share(rows: Sequence[Round], model: str, clients: int, wanted: float) -> Check:
+    """That the median of the rounds' ratios is at least ``wanted``."""
     ratio = statistics.median(row.ratio for row in rows if row.clients == clients)
     return Check(f"{model}, {clients} clients: at least {wanted:g} of the bare loop", f"{ratio:.3f}", ratio >= wanted)
 
 
-def record(rows: Sequence[Round], checks: Sequence[Check], rounds: int, out: Path) -> None:
+def table(rows: Sequence[Round]) -> str:
+    """For each model and number of clients the round with the median ratio."""
     cells = []
     for model, clients in dict.fromkeys((row.model, row.clients) for row in rows):
         found = [row for row in rows if (row.model, row.clients) == (model, clients)]
@@ -186,15 +188,23 @@ def record(rows: Sequence[Round], checks: Sequence[Check], rounds: int, out: Pat
         "P99 ms",
         "max ms",
     ]
+    return records.table(head, cells)
+
+
+def data(rows: Sequence[Round]) -> list[dict[str, Any]]:
+    """Every round, for the JSON of a benchmark."""
+    return [asdict(row) | {"ratio": row.ratio, "cpu_ratio": row.cpu_ratio} for row in rows]
+
+
+def record(rows: Sequence[Round], checks: Sequence[Check], rounds: int, out: Path) -> None:
     how = (
         f"Random weights, fp32, PyTorch eager on one thread of core 0 on both sides, load from core 1 over loopback "
         f"with the binary tensor extension; {rounds} rounds of a bare loop and the server in turn, the one with the "
         f"median ratio shown. resnet50 at 1x3x224x224; resnet18 at {', '.join(map(str, SIZES))} px in random order. "
         f"The second ratio is of processor time for each request, which what else the machine does hardly changes."
     )
-    sections = {"Throughput": records.table(head, cells)}
-    data = [asdict(row) | {"ratio": row.ratio, "cpu_ratio": row.cpu_ratio} for row in rows]
-    records.write("throughput", "Throughput against a bare loop", how, sections, checks, data, out)
+    sections = {"Throughput": table(rows)}
+    records.write("throughput", "Throughput against a bare loop", how, sections, checks, data(rows), out)
 
 
 if __name__ == "__main__":
