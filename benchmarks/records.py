@@ -31,15 +31,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write(
-    name: str, title: str, how: str, sections: Mapping[str, str], checks: Sequence[Check], data: object, folder: Path
+    name: str,
+    title: str,
+    how: str,
+    sections: Mapping[str, str],
+    checks: Sequence[Check],
+    data: object,
+    folder: Path,
+    module: str = "",
 ) -> None:
     """Writes ``name.json`` and ``name.md``, both with the machine, the time and the command line; ``name`` is that of
-    the module that measured."""
+    the module that measured, unless ``module`` is."""
     machine, when = this_machine(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     document = {
         "benchmark": name,
         "when": when,
-        "command": shlex.join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", f"benchmarks.{module or name}", *sys.argv[1:]]),
         "machine": machine.to_json(),
         "checks": [vars(check) for check in checks],
         "data": data,

@@ -1,9 +1,9 @@
 """A model in a plain eager handler, as TorchServe's BaseHandler runs one, in a process of its own.
 
-    python -m benchmarks.gpu_handler FOLDER
+    python -m benchmarks.gpu.handler STORE MODEL
 
 BaseHandler (ts/torch_handler/base_handler.py) makes a tensor of the data on the device, calls the model in inference
-mode, and turns the result into lists. Prints the times of the first 1,500 mixed requests and of the next, as JSON.
+mode, and turns the result into lists. Prints the times of the first mixed requests and of the next, as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import FIRST, SHAPES, WEIGHTS
+from benchmarks.gpu.clients import curve
+from benchmarks.gpu.subject import DRY, SUBJECTS
 from handlers.engines.engine import example
 from handlers.engines.torch import build_module
 from handlers.shapes import Shape
@@ -25,14 +26,15 @@ from serving.bench.traffic import sequence
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    device = torch.device("cuda")
-    model = build_module(load_spec(folder), folder).to(device)
-    inputs = [example(Shape.parse(text))["images"] for text in SHAPES]
+    store, name = Path(sys.argv[1]), sys.argv[2]
+    subject = SUBJECTS.get(name, DRY)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_module(load_spec(store / name), store / name).to(device)
+    inputs = [example(Shape.parse(text))["images"] for text in subject.shapes]
     found = {}
     for part, seed in (("first", 0), ("steady", 1)):
         times = []
-        for index in sequence(WEIGHTS, FIRST, seed):
+        for index in sequence(subject.weights, subject.first, seed):
             started = time.perf_counter()
             data = torch.as_tensor(inputs[index], device=device)
             with torch.inference_mode():
@@ -41,7 +43,7 @@ def main() -> None:
             times.append(time.perf_counter() - started)
         summary = summarize(times)
         assert summary is not None
-        found[part] = summary.to_json()
+        found[part] = {"times": summary.to_json(), "per_second": 1 / summary.mean, "curve": curve(times)}
     print(json.dumps(found))
 
 

@@ -1,0 +1,83 @@
+"""Clients: one after the other for tails, and several processes of them at once, since one of them could be slower
+than the server."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving.bench import BenchResult, run
+from serving.bench.latency import summarize
+
+_CURVE = 200  # points of the percentile curve that is kept
+
+
+@dataclass(frozen=True)
+class Load:
+    """``processes`` client processes with ``each`` connections, ``requests`` in each process."""
+
+    processes: int
+    each: int
+    requests: int
+    batch: int | None = None
+
+
+def one(url: str, name: str, requests: int, seed: int) -> BenchResult:
+    """One client, one request at a time."""
+    return run(url, name, requests=requests, concurrency=1, first=requests, seed=seed)
+
+
+def flood(url: str, name: str, load: Load, seed: int = 0) -> dict[str, Any]:
+    """All clients at once; their times together, and requests a second of all.
+
+    The server's clock is theirs, from when the first of them began to when the last had its last answer.
+    """
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(load.processes) as pool:
+        asked = [(url, name, load, seed + number) for number in range(load.processes)]
+        pool.starmap(_import, asked)  # each is there before any begins
+        results = pool.starmap(_run, asked, chunksize=1)
+    samples = [sample for result in results for sample in result.samples]
+    bad = [sample.code for sample in samples if not sample.ok]
+    if bad:
+        raise RuntimeError(f"{len(bad)} of {len(samples)} requests were not answered well: {sorted(set(bad))}")
+    summary = summarize([sample.seconds for sample in samples])
+    assert summary is not None
+    return {
+        "times": summary.to_json(),
+        "per_second": sum(result.per_second for result in results),
+        "client_cpu": sum(result.client_cpu for result in results),
+        "hit_rate": min(result.hit_rate or 0.0 for result in results),
+    }
+
+
+def _import(url: str, name: str, load: Load, seed: int) -> None:
+    """Nothing: that this module is there means that all it imports is."""
+
+
+def _run(url: str, name: str, load: Load, seed: int) -> BenchResult:
+    return run(
+        url, name, requests=load.requests, concurrency=load.each, first=load.requests, batch=load.batch, seed=seed
+    )
+
+
+def numbers(result: BenchResult) -> dict[str, Any]:
+    """Of one client's run: times, and the curve of their percentiles."""
+    assert result.first_part is not None
+    return {
+        "times": result.first_part.to_json(),
+        "per_second": result.per_second,
+        "errors": result.errors,
+        "hit_rate": result.hit_rate,
+        "client_cpu": result.client_cpu,
+        "curve": curve([sample.seconds for sample in result.samples]),
+    }
+
+
+def curve(seconds: Sequence[float]) -> list[float]:
+    """Evenly spaced percentiles from the smallest to the largest."""
+    ordered = sorted(seconds)
+    last = len(ordered) - 1
+    return [round(ordered[round(index * last / _CURVE)], 6) for index in range(_CURVE + 1)]

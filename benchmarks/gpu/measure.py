@@ -1,0 +1,113 @@
+"""What is measured of one model, and in which order."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.clients import Load, flood, numbers, one
+from benchmarks.gpu.device import Busy
+from benchmarks.gpu.server import Figures, batches, serving, stages, warm
+from benchmarks.gpu.subject import Subject
+from serving.bench import BenchResult
+from serving.process import ServerProcess
+
+PROCESSES, EACH = 4, 8  # 32 clients
+Tell = Callable[[str, object], None]
+
+
+def prove(subject: Subject, folder: Path) -> dict[str, Any]:
+    """Makes the bundles of a model, with graphs and eager, in ``folder``; the proof of the first."""
+    with ThreadPoolExecutor(2) as pool:
+        graph, eager = (
+            pool.submit(warm, subject.name, subject.store(folder / kind, execution), folder / f"{kind}-bundle")
+            for kind, execution in (("graph", subject.captured), ("eager", "eager"))
+        )
+        eager.result()
+        return graph.result()
+
+
+def measure(subject: Subject, folder: Path, runs: int, tell: Tell) -> dict[str, Any]:
+    """Everything about one model that was proven in ``folder``. ``runs`` servers with graphs are started."""
+    found: dict[str, Any] = {"shapes": len(subject.shapes), "first_count": subject.first, "runs": []}
+    with ExitStack() as stack:
+        starts = [partial(_serve, subject, folder, "graph")] * runs
+        if subject.together:
+            with ThreadPoolExecutor(runs) as pool:
+                ready = list(pool.map(lambda start: stack.enter_context(start()), starts))
+            starts = [partial(nullcontext, one) for one in ready]
+        for number, start in enumerate(starts):
+            with start() as (server, seconds):
+                found["runs"].append(_graphs(subject, server, seconds))
+            tell(f"{subject.name}, run {number}", found["runs"][-1])
+    found["handler"] = _handler(subject, folder / "eager")
+    tell(f"{subject.name}, eager handler", found["handler"])
+    with _serve(subject, folder, "eager") as (server, seconds):
+        first, steady = (one(server.url, subject.name, subject.first, seed) for seed in (0, 1))
+        load = Load(PROCESSES, EACH, max(10, subject.many // 4))
+        many = [flood(server.url, subject.name, load, seed=10 + number) for number in range(3)]
+    found["eager"] = {"ready": seconds, "first": numbers(first), "steady": numbers(steady), "many": many}
+    tell(f"{subject.name}, eager engine", found["eager"])
+    return found
+
+
+def _serve(subject: Subject, folder: Path, kind: str) -> AbstractContextManager[tuple[ServerProcess, float]]:
+    return serving(subject.name, folder / kind, folder / f"{kind}-bundle")
+
+
+def _graphs(subject: Subject, server: ServerProcess, ready: float) -> dict[str, Any]:
+    """One server with graphs, from when it was ready: the first requests, the next, 32 clients, 32 with the largest
+    batch only."""
+    name, looks = subject.name, [Figures(server)]
+    first = one(server.url, name, subject.first, seed=0)
+    looks.append(Figures(server))
+    steady = one(server.url, name, subject.first, seed=1)
+    looks.append(Figures(server))
+    found: dict[str, Any] = {
+        "ready": ready,
+        "replay": looks[0].sum("preheat_warmup_seconds"),
+        "graph_bytes": looks[0].sum("preheat_graph_bytes"),
+        "first": numbers(first),
+        "steady": numbers(steady),
+        "own_shape": _worst(first, steady),
+        "by_shape": _by_shape(steady),
+    }
+    for label, load in (
+        ("many", Load(PROCESSES, EACH, subject.many)),
+        ("full", Load(PROCESSES, EACH, subject.full, max(subject.batches))),
+    ):
+        with Busy() as busy:
+            found[label] = flood(server.url, name, load, seed=10)
+        looks.append(Figures(server))
+        found[label] |= {"busy": busy.percent, "busy_samples": busy.seen}
+        found[label]["rows"] = batches(looks[-2], looks[-1])
+    pairs = zip(("steady", "many", "full"), looks[1:], looks[2:], strict=False)
+    found["stages"] = {label: stages(before, after) for label, before, after in pairs}
+    return found
+
+
+def _handler(subject: Subject, store: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.gpu.handler", str(store), subject.name]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def _worst(first: BenchResult, steady: BenchResult) -> float:
+    """The slowest of the first requests, as a multiple of its own shape's steady median."""
+    medians = _by_shape(steady)
+    return max(sample.seconds / medians.get(first.asks[sample.ask], float("inf")) for sample in first.samples)
+
+
+def _by_shape(result: BenchResult) -> dict[str, float]:
+    """The median time of each shape."""
+    times: dict[str, list[float]] = {}
+    for sample in result.samples:
+        times.setdefault(result.asks[sample.ask], []).append(sample.seconds)
+    return {shape: statistics.median(seconds) for shape, seconds in times.items()}
