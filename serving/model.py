@@ -83,7 +83,13 @@ class ServedModel:
         self._loop = asyncio.get_running_loop()
         self._outstanding = Outstanding(self._loop, served.spec.limits.timeout_s, self._settle_one)
         self._lane = Lane(
-            self.spec, handler, self.warm, self._open, self._deliver, lambda shape, rows, s: self.recorder.batch(rows)
+            self.spec,
+            handler,
+            self.warm,
+            self._open,
+            self._deliver,
+            lambda shape, rows, seconds: self.recorder.batch(rows),
+            self._loop.call_soon,
         )
         self._cold: ColdLane | None = None
         self._cold_shapes = ColdShapes()

@@ -85,8 +85,9 @@ class Lane(EngineThread):
         open_engine: Callable[[], Engine],
         deliver: Deliver,
         on_batch: Callable[[Shape, int, float], None],
+        soon: Callable[[Callable[[], None]], object] = lambda call: call(),
     ) -> None:
-        super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine, deliver)
+        super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine, deliver, soon)
         self._spec = spec
         self._handler = handler
         self._warm = warm

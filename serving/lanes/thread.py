@@ -27,14 +27,24 @@ class EngineThread(ABC):
     """The queue and the thread of a lane; how jobs are chosen and run is up to the lane.
 
     ``start``, ``submit``, ``call``, ``close`` are called from the event loop. After ``close`` the jobs that wait are
-    still answered. ``deliver`` is called on the engine's thread.
+    still answered. ``deliver`` is called on the engine's thread. ``soon`` has something done when the event loop has
+    read what there is to read: the thread is then woken once for all requests that came together.
     """
 
-    def __init__(self, name: str, limit: int, open_engine: Callable[[], Engine], deliver: Deliver) -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        open_engine: Callable[[], Engine],
+        deliver: Deliver,
+        soon: Callable[[Callable[[], None]], object] = lambda call: call(),
+    ) -> None:
         self._name = name
         self._limit = limit
         self._open_engine = open_engine
         self._deliver = deliver
+        self._soon = soon
+        self._fresh: list[Job] = []  # submitted in this turn of the event loop
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unanswered = 0  # submitted and not released; written by the event loop only
         self._running = 0  # taken from the queue and not delivered; written by the engine's thread only
@@ -68,7 +78,16 @@ class EngineThread(ABC):
         job.submitted = time.perf_counter()
         job.lane = self
         self._unanswered += 1
-        self._inbox.put(job)
+        self._fresh.append(job)
+        if len(self._fresh) == 1:
+            self._soon(self._hand_in)
+
+    def _hand_in(self) -> None:
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._inbox.put(fresh)
+            if self.ended.done():  # the thread has died since they were submitted
+                self._fail(ExecutionFailed(f"{self._name} has died"))
 
     def release(self) -> None:
         """Must follow every successful ``submit``, when its job is answered or given up: its place is free again."""
@@ -80,12 +99,14 @@ class EngineThread(ABC):
         if self._closing:
             future.set_exception(LaneClosed(f"{self._name} is stopping"))
         else:
+            self._hand_in()
             self._inbox.put((function, future))
         return future
 
     def close(self) -> None:
         """Stops taking jobs; what waits is answered first. Returns at once: see ``join``."""
         if not self._closing:
+            self._hand_in()
             self._closing = True
             self._inbox.put(_STOP)
 
@@ -149,8 +170,8 @@ class EngineThread(ABC):
         lost = self._lost()
         while not self._inbox.empty():
             item = self._inbox.get_nowait()
-            if type(item) is Job:
-                lost.append(item)
+            if type(item) is list:
+                lost += item
             elif item is not _STOP:
                 item[1].set_exception(error)
         if lost:
@@ -161,8 +182,9 @@ class EngineThread(ABC):
         try:
             item = self._inbox.get(block, timeout) if block else self._inbox.get_nowait()
             while True:
-                if type(item) is Job:
-                    self._push(item)
+                if type(item) is list:
+                    for job in item:
+                        self._push(job)
                 elif item is _STOP:
                     self._stopping = True
                 else:

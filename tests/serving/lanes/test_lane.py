@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ class Bench:
         self.engine = engine
         self.answers: queue.Queue = queue.Queue()  # type: ignore[type-arg]
         self.batches: list[tuple[str, int]] = []
+        self.soon: Callable[[Callable[[], None]], object] = lambda call: call()
         self.lane = Lane(
             spec,
             handler,
@@ -33,6 +34,7 @@ class Bench:
             lambda: engine,
             self._receive,
             lambda shape, rows, took: self.batches.append((shape.text, rows)),
+            lambda call: self.soon(call),
         )
         self.lane.start().result(10)
 
@@ -249,3 +251,31 @@ def test_a_lane_whose_only_request_is_abandoned_at_the_last_moment_lives_on(benc
     bench.lane.release()
     (job,) = bench.submit(row(1))
     np.testing.assert_array_equal(bench.collect(1)[job]["y"], row(2))  # type: ignore[index]
+
+
+def test_requests_that_come_together_reach_the_lane_together(bench: Bench) -> None:
+    later: list[Callable[[], None]] = []
+    bench.soon = later.append
+    jobs = bench.submit(row(2), row(3), row(4))
+    assert len(later) == 1 and bench.lane.depth == 3
+    later[0]()
+    assert set(bench.collect(3)) == set(jobs)
+    assert bench.batches == [("x=4x4:fp32", 3)]
+
+
+def test_what_was_submitted_before_the_end_is_answered(bench: Bench) -> None:
+    bench.soon = lambda call: None
+    jobs = bench.submit(row(2))
+    bench.lane.close()
+    assert set(bench.collect(1)) == set(jobs)
+
+
+def test_a_request_that_a_dead_lane_gets_fails(bench: Bench) -> None:
+    later: list[Callable[[], None]] = []
+    bench.soon = later.append
+    (job,) = bench.submit(row(2))
+
+    bench.lane.ended.add_done_callback(lambda ended: later[0]())
+    bench.lane._inbox.put(None)  # nothing that it knows
+    answers = bench.collect(1)
+    assert isinstance(answers[job], ExecutionFailed)
