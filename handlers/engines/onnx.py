@@ -27,7 +27,7 @@ from typing import TypeVar
 import numpy as np
 import onnxruntime
 
-from handlers.engines import migraphx
+from handlers.engines import migraphx, tuning
 from handlers.engines.binding import Bound, Times, device_of
 from handlers.engines.engine import Engine, example
 from handlers.engines.onnxgraph import ONE_NODE, graph_digest
@@ -76,6 +76,7 @@ class OnnxEngine(Engine):
         self._sessions: migraphx.Sessions | None = None
         self._bound: dict[Dims, Bound] = {}
         self._refusal = ""
+        self._tuning: tuning.TuningFile | None = None
         self._known: set[Dims] = set()
         self._run_options = quiet()
         try:
@@ -114,6 +115,8 @@ class OnnxEngine(Engine):
         if self._session is not None and self._device is not None and key not in self._bound:
             self._bound[key] = Bound(self._session, self._device, inputs, self._output_names)
             self.run(inputs)
+        if self._tuning is not None:
+            self._tuning.keep(self._single())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         if self._sessions is not None:
@@ -172,6 +175,11 @@ class OnnxEngine(Engine):
         self._describe(opened.session)
         self._session = opened.session
         self._device = device_of(provider, options)
+        directory = self.options.get(tuning.DIRECTORY)
+        if tuning.wanted(options) and directory is not None:
+            name = f"{self.spec.name}-{provider}-{graph_digest(self._path)[:16]}.json"
+            self._tuning = tuning.TuningFile(Path(directory) / name)
+            self._tuning.restore(opened.session)
         if provider != "cpu":
             self._check_placement(provider, opened.placed)
 
@@ -182,6 +190,8 @@ class OnnxEngine(Engine):
             options.setdefault(f"migraphx_{precision}_enable", "1")
         elif precision != "fp32":
             raise Unavailable(f"runs the graph's own types, so precision {precision} needs a model converted to it")
+        if tuning.wanted(options) and tuning.DIRECTORY in self.options:
+            options = tuning.with_mode(options, self.options[tuning.MODE])
         return options
 
     def _open_per_shape(self, blueprint: Blueprint) -> None:

@@ -49,7 +49,7 @@ class MIOpenStore(Store):
 
     def applies(self, spec: ModelSpec) -> bool:
         if spec.engine.kind == "torch":
-            return _torch_is_for_hip()
+            return torch_is_for_hip()
         amd = {"rocm", "migraphx"} & set(spec.engine.providers)
         return spec.engine.kind == "onnx" and any(provider_library(name) for name in amd)
 
@@ -174,7 +174,7 @@ def _serve_mode() -> str:
     return mode
 
 
-def _torch_is_for_hip() -> bool:
+def torch_is_for_hip() -> bool:
     """Read from the package's own version file, since importing PyTorch takes seconds."""
     package = importlib.util.find_spec("torch")
     if package is None or not package.submodule_search_locations:

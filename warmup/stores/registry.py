@@ -11,8 +11,9 @@ from warmup.stores.migraphx import MIGraphXStore
 from warmup.stores.miopen import MIOpenStore
 from warmup.stores.onnxruntime import OnnxRuntimeStore
 from warmup.stores.store import Phase, Settings, Store
+from warmup.stores.tunableop import TunableOpStore
 
-STORES: tuple[Store, ...] = (InductorStore(), MIOpenStore(), MIGraphXStore(), OnnxRuntimeStore())
+STORES: tuple[Store, ...] = (InductorStore(), MIOpenStore(), MIGraphXStore(), OnnxRuntimeStore(), TunableOpStore())
 
 
 def stores_for(specs: Iterable[ModelSpec]) -> tuple[Store, ...]:
