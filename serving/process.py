@@ -24,16 +24,18 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """``preheat serve`` with the given arguments on a free port of the loopback interface.
+    """``preheat serve`` with the given arguments on a free port of the loopback interface, by this Python or another.
 
     >>> with ServerProcess(["digits", "--unproven"]) as server:
     ...     server.wait_ready(60)
     ...     print(server.url)
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "serving", "serve", *arguments, "--port", "0"],
+            [python, "-m", "serving", "serve", *arguments, "--port", "0"],
             stderr=subprocess.PIPE,
             env=environment,
             text=True,

@@ -6,16 +6,29 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from handlers.engines.migraphx import Sessions
 from handlers.engines.session import Blueprint
 from handlers.errors import InvalidInput
 from handlers.shapes import Shape
-from tests.handlers.engines.test_onnx import save_net
 
 SHAPE = Shape.parse("x=1x3x8x8:fp32")
+
+
+def save_net(path: Path, seed: int = 0) -> None:
+    weights = np.random.default_rng(seed).standard_normal((4, 3, 3, 3), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
 @pytest.fixture
