@@ -40,6 +40,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { text-align: left; padding: .2rem .7rem .2rem 0; vertical-align: top; overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; }
 .cold td, .cold th { white-space: nowrap; overflow-wrap: normal; } .number { text-align: right; }
+@media (max-width: 40rem) {
+  .cold td, .cold th { white-space: normal; } .cold td:first-child { overflow-wrap: anywhere; } }
 .heat { border-collapse: separate; border-spacing: 3px; }
 .heat th { white-space: nowrap; padding: .25rem .5rem .25rem 0; vertical-align: middle; }
 .heat th[scope=col] { text-align: center; padding: 0; }
