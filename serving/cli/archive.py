@@ -53,6 +53,7 @@ def make(
     host: Annotated[
         str, typer.Option(help="Where TorchServe answers; beyond loopback, only with its token.")
     ] = LOOPBACK,
+    metrics_host: Annotated[str, typer.Option(help="Where its metrics are; there is no token for them.")] = LOOPBACK,
     port: Annotated[int, typer.Option(min=1, max=65533, help="Of inference; management and metrics are next.")] = 8080,
     force: Annotated[bool, typer.Option("--force", help="Replace archives and configuration that are there.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
@@ -74,7 +75,7 @@ def make(
         choices = Choices(workers, kind, _absolute(location) if reference else "")
         made = [archive(model, pulled, out, choices, force) for model in found]
     with reported(NoTorchServe):
-        written = _configure(out, found, host, port, force)
+        written = _configure(out, found, (host, port, metrics_host), force)
     command = f"torchserve --start --foreground --no-config-snapshots --ts-config {out / PROPERTIES}"
     if json:
         archives = [{"path": str(path), "bytes": path.stat().st_size} for path in made]
@@ -93,10 +94,10 @@ def _absolute(location: str) -> str:
     return location if "://" in location else str(Path(location).absolute())
 
 
-def _configure(out: Path, models: tuple[Model, ...], host: str, port: int, force: bool) -> list[str]:
+def _configure(out: Path, models: tuple[Model, ...], addresses: tuple[str, int, str], force: bool) -> list[str]:
     """Writes the configuration files that are not there, or all of them; the paths of those that were written."""
     largest = max(model.spec.limits.request_bytes for model in models)
-    values = properties(out, largest, host, port)
+    values = properties(out, largest, *addresses)
     texts = {PROPERTIES: render(values), METRICS: metrics_text()}
     kept = [name for name in texts if (out / name).exists() and not force]
     if PROPERTIES in kept:
@@ -109,6 +110,9 @@ def _configure(out: Path, models: tuple[Model, ...], host: str, port: int, force
             )
     for name in texts.keys() - kept:
         (out / name).write_text(texts[name], encoding="latin-1")
-    if not is_loopback(host):
-        errors.print(f"preheat: {host} is reached by others, so every call needs TorchServe's token", soft_wrap=True)
+    if PROPERTIES not in kept and not is_loopback(addresses[0]):
+        errors.print(
+            f"preheat: {addresses[0]} is reached by others, so every request, /ping too, needs TorchServe's token",
+            soft_wrap=True,
+        )
     return sorted(str(out / name) for name in texts.keys() - kept)

@@ -26,14 +26,17 @@ class NoTorchServe(Exception):
     """TorchServe is not installed here, so that its own metrics are not known."""
 
 
-def properties(store: Path, request_bytes: int, host: str = LOOPBACK, port: int = 8080) -> dict[str, str]:
+def properties(
+    store: Path, request_bytes: int, host: str = LOOPBACK, port: int = 8080, metrics_host: str = LOOPBACK
+) -> dict[str, str]:
     """What the file says, for a model store at this place, bodies of up to ``request_bytes``, and three ports from
-    ``port`` on: inference and metrics on ``host``, management on loopback always."""
+    ``port`` on: inference on ``host``, management on loopback always, metrics, which TorchServe asks no token for, on
+    ``metrics_host``."""
     store = store.resolve()
     return {
         "inference_address": f"http://{host}:{port}",
         "management_address": f"http://{LOOPBACK}:{port + 1}",
-        "metrics_address": f"http://{host}:{port + 2}",
+        "metrics_address": f"http://{metrics_host}:{port + 2}",
         "disable_token_authorization": str(is_loopback(host)).lower(),
         "enable_model_api": "false",
         "allowed_urls": f"file://{re.escape(str(store))}/.*",

@@ -145,6 +145,19 @@ def test_a_question_about_a_model_that_is_not_there(management: httpx.Client) ->
     assert (answer.status_code, answer.json()["type"]) == (404, "ModelNotFoundException")
 
 
+def test_a_form_that_names_a_field_twice(server: httpx.Client, name: str) -> None:
+    """TorchServe hands over the last of them."""
+    twice = [("data", ("a", b"123", "image/png")), ("data", ("b", b"45", "image/png"))]
+    answer = server.post("/predictions/counter", files=twice)
+    assert (answer.status_code, answer.json().get("count")) == ((400, None) if name == "preheat" else (200, [2.0]))
+
+
+def test_no_model_is_registered_or_removed(management: httpx.Client) -> None:
+    answers = [management.post("/models?url=https://example.com/a.mar"), management.delete("/models/counter/2")]
+    assert [answer.status_code for answer in answers] == [405, 405]
+    assert management.get("/models/counter").status_code == 200
+
+
 def test_a_compressed_body_is_refused(server: httpx.Client) -> None:
     answer = server.post("/predictions/counter", content=b"x", headers={"content-encoding": "gzip"})
     assert (answer.status_code, answer.json()["type"]) == (415, "UnsupportedMediaTypeException")

@@ -24,6 +24,9 @@ def test_where_others_reach_it_the_token_is_asked_for(tmp_path: Path, host: str)
     assert values["inference_address"] == f"http://{host}:9000"
     assert values["disable_token_authorization"] == "false"
     assert values["management_address"] == "http://127.0.0.1:9001"
+    assert values["metrics_address"] == "http://127.0.0.1:9002"
+    elsewhere = properties(tmp_path, 1000, host, 9000, metrics_host="10.0.0.2")
+    assert elsewhere["metrics_address"] == "http://10.0.0.2:9002"
 
 
 def test_nothing_can_be_loaded_from_elsewhere_or_be_changed(tmp_path: Path) -> None:
