@@ -131,6 +131,12 @@ class EngineSpec(_Strict):
     search: bool = False
     tf32: bool = False
 
+    @model_validator(mode="after")
+    def _folds_what_is_checked(self) -> EngineSpec:
+        if self.fold_batchnorm and not self.captures:
+            raise ValueError("fold_batchnorm needs execution graph or compile+graph, where its outputs are checked")
+        return self
+
     @property
     def compiles(self) -> bool:
         """Whether torch.compile makes the code of planned shapes."""
@@ -264,6 +270,8 @@ class ModelSpec(_Strict):
     limits: LimitsSpec = LimitsSpec()
     ready_coverage: Annotated[Real, Field(ge=0, le=1)] = 1.0
     tolerance: Annotated[Real, Field(gt=0, le=1)] | None = None
+    learn: bool = False
+    learn_shapes: Annotated[Whole, Field(ge=1, le=1024)] = 16
 
     @field_validator("inputs", "outputs")
     @classmethod
@@ -288,6 +296,8 @@ class ModelSpec(_Strict):
             raise ValueError(f"shapes.grid gives no sizes for {sorted(axes - set(self.shapes.grid))}")
         if self.cold == "pad" and not self.shapes.pad:
             raise ValueError("cold: pad needs shapes.pad, the axes along which padding is safe")
+        if self.learn and self.cold != "run":
+            raise ValueError(f"learn: true needs cold: run; with cold: {self.cold} no shape outside the plan is run")
         return self
 
     @property

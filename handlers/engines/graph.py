@@ -110,25 +110,32 @@ class Graphs:
         ``variant`` is captured in place of the model, to whose eager outputs it must be close.
         """
         with _ONE_CAPTURE, torch.inference_mode():
-            try:
-                expected, need = self._rehearse(shape, [tensor.to(self._device) for tensor in inputs])
-                if shape not in self._chosen(need):
-                    return f"runs eagerly: graph_memory allows {self._budget} bytes, other shapes save more with it"
-                sides = tuple(self._record(slot, inputs, variant or self._forward) for slot in self._slots)
-            except RuntimeError as error:
-                return f"runs eagerly: no graph: {type(error).__name__}: {_first_line(error)}"
-            for slot, side in zip(self._slots, sides, strict=True):
-                with torch.cuda.stream(slot.stream):
-                    side.graph.replay()
-                slot.stream.synchronize()
-                wrong = difference(expected, side.outputs, self._precision)
-                if wrong:
-                    return f"runs eagerly: the graph's {wrong}"
-            self._captured[key] = sides
-            if self._budget is not None and self.bytes > self._budget:
-                del self._captured[key]
-                return f"runs eagerly: its graph would pass graph_memory, {self._budget} bytes"
+            why = self._try(key, shape, inputs, variant or self._forward)
+            if why and not self._captured:
+                for slot in self._slots:  # PyTorch takes no graph into a pool of which the last one is gone
+                    slot.pool = torch.cuda.graph_pool_handle()
             torch.cuda.empty_cache()  # what eager execution needed for this shape and the graph does not
+        return f"runs eagerly: {why}" if why else ""
+
+    def _try(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], function: Forward) -> str:
+        try:
+            expected, need = self._rehearse(shape, [tensor.to(self._device) for tensor in inputs])
+            if shape not in self._chosen(need):
+                return f"graph_memory allows {self._budget} bytes, other shapes save more with it"
+            sides = tuple(self._record(slot, inputs, function) for slot in self._slots)
+        except RuntimeError as error:
+            return f"no graph: {type(error).__name__}: {_first_line(error)}"
+        for slot, side in zip(self._slots, sides, strict=True):
+            with torch.cuda.stream(slot.stream):
+                side.graph.replay()
+            slot.stream.synchronize()
+            wrong = difference(expected, side.outputs, self._precision)
+            if wrong:
+                return f"the graph's {wrong}"
+        self._captured[key] = sides
+        if self._budget is not None and self.bytes > self._budget:
+            del self._captured[key]
+            return f"its graph would pass graph_memory, {self._budget} bytes"
         return ""
 
     def start(self, key: object, parts: Sequence[Sequence[torch.Tensor]], pad: Sequence[float] = ()) -> Replay:

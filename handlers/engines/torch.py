@@ -81,11 +81,7 @@ class TorchEngine(Engine):
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
         self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
         self._folded: Forward | None = None
-        if engine.fold_batchnorm:
-            if not engine.captures:
-                raise ModelError(
-                    f"{self.spec.name}: engine.fold_batchnorm: needs execution graph, where its outputs are checked"
-                )
+        if engine.fold_batchnorm and engine.captures:
             self._folded = forward(build_module(self.spec, self.folder, fold=True).to(self.device), self.spec)
         self._compiled: dict[Key, Forward] = {}
         self._known: set[Key] = set()

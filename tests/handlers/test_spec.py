@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from handlers.errors import ModelError
-from handlers.spec import AxisRange, ModelSpec, TensorSpec, load_spec
+from handlers.spec import AxisRange, EngineSpec, ModelSpec, TensorSpec, load_spec
 
 Describe = Callable[..., ModelSpec]
 DOCUMENT: dict[str, Any] = {
@@ -184,3 +185,10 @@ def test_only_a_leading_batch_axis_joins_requests(describe: Describe) -> None:
     assert describe(engine).batched
     inputs = [{"name": "x", "dtype": "fp32", "dims": ["height", "batch"]}]
     assert not describe(engine, inputs=inputs, shapes={"list": ["x=1x1:fp32"]}).batched
+
+
+def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
+    torch_engine = {"kind": "torch", "source": "net.py:Net", "weights": "random:0", "fold_batchnorm": True}
+    assert EngineSpec.model_validate(torch_engine | {"execution": "graph"}).captures
+    with pytest.raises(ValidationError, match="fold_batchnorm needs execution graph"):
+        EngineSpec.model_validate(torch_engine | {"execution": "compile"})
