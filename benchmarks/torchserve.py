@@ -170,7 +170,8 @@ def plain_archive(model: Model, out: Path, workers: int) -> None:
             weights = work / "weights.pt"
             torch.save(load_file(model.folder / str(spec.engine.weights)), weights)
             config["pt2"] = {"compile": {"enable": True}}
-            source = ["--model-file", str(model.folder / "net.py"), "--serialized-file", str(weights)]
+            (content / "net.py").write_bytes((model.folder / "net.py").read_bytes())
+            source = ["--model-file", str(APPS / "plain_net.py"), "--serialized-file", str(weights)]
             handler = APPS / "plain_digits.py"
         else:
             source = ["--serialized-file", str(resolve(spec.engine.source, model.folder))]
