@@ -34,25 +34,42 @@ def facts() -> dict[str, str]:
     }
 
 
+def memory_used(devices: int) -> int:
+    """Bytes in use on the first GPUs together."""
+    library = _library()
+    if library is None:
+        return 0
+    handles = [library.nvmlDeviceGetHandleByIndex(number) for number in range(devices)]
+    return sum(int(library.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+
+
 class Busy:
-    """The share of time in which a kernel runs on the first GPU, in percent, without the first and last samples."""
+    """The share of time in which a kernel runs on the first GPUs, in percent, without the first and last samples:
+    ``each`` of its own, ``percent`` of all of them. ``seen`` are the samples, means of the GPUs."""
 
     percent = 0.0
+    each: tuple[float, ...] = ()
+
+    def __init__(self, devices: int = 1) -> None:
+        self._devices = devices
 
     def __enter__(self) -> Busy:
         self._stop = threading.Event()
-        self.seen: list[int] = []
+        self._samples: list[list[int]] = []
         self._thread = threading.Thread(target=self._look, args=(_library(),))
         self._thread.start()
         return self
 
     def _look(self, library: Any) -> None:
         while library is not None and not self._stop.wait(_EVERY):
-            self.seen.append(library.nvmlDeviceGetUtilizationRates(library.nvmlDeviceGetHandleByIndex(0)).gpu)
+            handles = map(library.nvmlDeviceGetHandleByIndex, range(self._devices))
+            self._samples.append([library.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles])
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        working = [share for share in self.seen if share]  # clients need a moment to begin
+        working = [sample for sample in self._samples if any(sample)]  # clients need a moment to begin
         middle = working[5:-5] or working
-        self.percent = statistics.mean(middle) if middle else 0.0
+        self.each = tuple(statistics.mean(column) for column in zip(*middle, strict=True))
+        self.percent = statistics.mean(self.each) if self.each else 0.0
+        self.seen = [statistics.mean(sample) for sample in self._samples]
