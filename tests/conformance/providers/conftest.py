@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -23,7 +25,7 @@ MODEL = """
 name: {name}
 engine: {{kind: onnx, source: net.onnx, providers: [{providers}], precision: {precision}{more}}}
 inputs: [{{name: x, dtype: float32, dims: [batch, 3, height, width]}}]
-outputs: [{{name: y, dtype: float32, dims: [batch, 4, height, width]}}]
+outputs: [{{name: y, dtype: float32, dims: [{outputs}]}}]
 shapes: {{grid: {{batch: [1], height: [20], width: [20, 24]}}}}
 cold: run
 """
@@ -64,14 +66,16 @@ def machine(mi300x, tmp_path: Path):
 
 
 def save_net(path: Path, seed: int = 0, op: str = "Relu") -> None:
-    """A convolution, a bias and ``op``; batch, height and width are open, and y has x's."""
+    """A convolution, a bias, and ``op`` between two ReLUs; batch, height and width are open, and y has x's."""
     generator = np.random.default_rng(seed)
     dims = ["batch", 3, "height", "width"]
     graph = helper.make_graph(
         [
             helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
             helper.make_node("Add", ["c", "b"], ["a"], name="add"),
-            helper.make_node(op, ["a"], ["y"], name="last"),
+            helper.make_node("Relu", ["a"], ["r"], name="relu"),
+            helper.make_node(op, ["r"], ["o"], name="odd"),
+            helper.make_node("Relu", ["o"], ["y"], name="last"),
         ],
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
@@ -92,7 +96,8 @@ def make_model() -> Callable[..., Path]:
         folder: Path, providers: str, *, seed: int = 0, op: str = "Relu", precision: str = "fp32", more: str = ""
     ) -> Path:
         folder.mkdir(parents=True)
-        text = MODEL.format(name=folder.name, providers=providers, precision=precision, more=more)
+        outputs = "batch, 4" if op == "Det" else "batch, 4, height, width"
+        text = MODEL.format(name=folder.name, providers=providers, precision=precision, more=more, outputs=outputs)
         (folder / "model.yaml").write_text(text)
         save_net(folder / "net.onnx", seed, op)
         return folder
@@ -134,3 +139,24 @@ def run_model() -> Callable[..., list[dict[str, Any]]]:
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
     return run
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> Callable[..., Any]:
+    """The same Python where a shared library is missing: ``without(rocm, "libhipblas.so.3")``."""
+
+    def make(standin, library: str):
+        environment = tmp_path / f"without-{library}"
+        shutil.copytree(standin.python.parents[1], environment, symlinks=True)
+        python = environment / "bin" / "python"
+        script = python.read_text()
+        (found,) = {path for path in re.findall(r"/[^:\s']+", script) if (Path(path) / library).exists()}
+        rest = environment / "libraries"
+        rest.mkdir()
+        for path in Path(found).iterdir():
+            if path.name != library:
+                (rest / path.name).symlink_to(path)
+        python.write_text(re.sub(rf"(?<=[ :]){re.escape(found)}(?=[: ])", str(rest), script))
+        return dataclasses.replace(standin, python=python)
+
+    return make
