@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -95,16 +96,16 @@ class TorchServeProcess:
         raise TorchServeFailed("\n".join([f"TorchServe did not log {text!r}", *self.log[-_LAST_LINES:]]))
 
     def stop(self, timeout: float = 30) -> None:
-        """Ends TorchServe and its workers, and waits; kills them where they are still there after ``timeout``."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(timeout)
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        self._reader.join(timeout)
+        """Ends TorchServe and its workers, and waits; what is still there after ``timeout`` seconds is killed."""
+        self._signal(signal.SIGTERM)
+        self._reader.join(timeout)  # its output ends with Java, which ends after the command that started it
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def __enter__(self) -> TorchServeProcess:
         return self
