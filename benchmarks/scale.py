@@ -10,7 +10,7 @@ import itertools
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from benchmarks import loopback, records
 from benchmarks.gpu.clients import Load, flood
 from benchmarks.gpu.device import Busy, facts, memory_used
 from benchmarks.gpu.server import Figures, serving, settle, warm
-from benchmarks.gpu.subject import SUBJECTS
+from benchmarks.gpu.subject import DRY, SUBJECTS, Subject
 from benchmarks.preheat import STORE
 from benchmarks.records import Check
 from benchmarks.scaling import HEAD, Look, Point, checks, counts, mean_bytes, plot, rows, steady
@@ -47,9 +47,14 @@ _EVERY = 0.2  # seconds between looks
 def main(
     processes: Annotated[int, typer.Option(help="Measure the front alone, with up to so many processes.")] = 0,
     requests: Annotated[int, typer.Option(min=1, help="Requests of each client process.")] = 800,
+    dry: Annotated[bool, typer.Option("--dry", help="A small model on any machine: whether all of this runs.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = records.RESULTS,
 ) -> None:
-    """Measure; exit status 1 where a goal is missed, 2 where there is no accelerator to measure."""
+    """Measure; exit status 1 where a goal is missed, 2 where there is no accelerator to measure.
+
+    The accelerators are those that HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES names, else all; with --dry they need
+    not be there.
+    """
     with tempfile.TemporaryDirectory(prefix="preheat-benchmark-") as folder:
         if processes:
             found = _front(Path(folder), processes, requests, out)
@@ -57,23 +62,23 @@ def main(
             console.print("no accelerator is there; --processes N measures the front on the CPU")
             raise typer.Exit(2)
         else:
-            found = _node(Path(folder), len(there), requests, out)
+            found = _node(DRY if dry else SUBJECTS["resnet50"], Path(folder), there, requests, out)
     for check in found:
         console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
 
 
-def _node(folder: Path, most: int, requests: int, out: Path) -> list[Check]:
-    """A process for each accelerator: ResNet-50 in half precision with captured graphs, 32 shapes."""
-    subject, gpu = SUBJECTS["resnet50"], facts()
+def _node(subject: Subject, folder: Path, there: Sequence[str], requests: int, out: Path) -> list[Check]:
+    """A process for each accelerator, each with its share of a sweep, and all behind one port."""
+    gpu, found = facts(), []
     store = subject.store(folder / "store", subject.captured)
     asks = tensor_asks(subject.name, [(Shape.parse(text), 1.0) for text in subject.shapes])
     body = mean_bytes([ask.size for ask in asks], subject.weights)
-    carries = loopback.measure(most)
+    carries = loopback.measure(len(there))
     points: list[Point] = []
-    for count in counts(most):
-        listed = ",".join(accelerators()[:count])
+    for count in counts(len(there)):
+        listed = ",".join(there[:count])
         sweep = warm(subject.name, store, folder / f"bundle-{count}", listed)["seconds"]
         load = Load(_CLIENTS * count, _CONNECTIONS, requests)
         with serving(subject.name, store, folder / f"bundle-{count}", "--devices", listed) as (server, _):
