@@ -5,10 +5,10 @@ from __future__ import annotations
 STYLE = """
 :root { --page: #f6f7f8; --card: #fff; --text: #1b2126; --soft: #5a6570; --line: #dde2e7; --good: #14756a;
   --bad: #b3261e; --busy: #8a5a00; --warm: #14756a; --padded: #c58a1c; --cold: #b3261e;
-  --h0: #d3eeea; --h1: #a3d9d2; --h2: #66bab0; --h3: #2b8f84; --h4: #0d5c54; --on: #08332f; --off: #fff; }
+  --h0: #d3eeea; --h1: #a3d9d2; --h2: #66bab0; --h3: #227e74; --h4: #0d5c54; --on: #08332f; --off: #fff; }
 @media (prefers-color-scheme: dark) { :root { --page: #111416; --card: #1a1e22; --text: #e7eaed; --soft: #98a3ad;
   --line: #30373d; --good: #52c7b8; --bad: #ff8a80; --busy: #f0b957; --warm: #35a99b; --padded: #d9a13c;
-  --cold: #e5675c; --h0: #12403b; --h1: #17635b; --h2: #22897e; --h3: #4bb5a9; --h4: #9fe0d8;
+  --cold: #e5675c; --h0: #12403b; --h1: #17635b; --h2: #1d7a70; --h3: #4bb5a9; --h4: #9fe0d8;
   --on: #eafaf8; --off: #06231f; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.45 system-ui, -apple-system, "Segoe UI",
