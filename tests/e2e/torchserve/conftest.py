@@ -132,15 +132,15 @@ def parity(request: pytest.FixtureRequest, place: Path) -> Iterator[Parity]:
         if request.param == "preheat":
             models = ["--model-store", str(place / "models"), "--bundle", str(place / "bundle")]
             server = stack.enter_context(ServerProcess(models, _environment(place)))
-            server.wait_ready(60)
+            server.wait_ready(120)
             yield Parity("preheat", server.url, server.url, server.url, ("READY",))
         else:
             request.getfixturevalue("java")
             store = _archived(place, "store", "--bundle", str(place / "bundle"))
             server = stack.enter_context(TorchServeProcess(store, place / "run", _environment(place)))
-            server.wait_answering(60)
+            server.wait_answering(120)
             states = tuple(server.workers("double"))
-            server.wait_ready(120)
+            server.wait_ready(240)
             yield Parity("torchserve", server.url, server.management_url, server.metrics_url, states)
 
 

@@ -152,6 +152,17 @@ def test_a_form_that_names_a_field_twice(server: httpx.Client, name: str) -> Non
     assert (answer.status_code, answer.json().get("count")) == ((400, None) if name == "preheat" else (200, [2.0]))
 
 
+def test_a_form_in_a_url_encoding(server: httpx.Client, name: str) -> None:
+    """TorchServe's frontend takes it apart."""
+    answer = server.post("/predictions/counter", data={"data": "12"}).json()
+    assert (answer["count"], answer["fields"]) == (([7.0], []) if name == "preheat" else ([2.0], ["data"]))
+
+
+def test_the_connection_after_an_error(server: httpx.Client, name: str) -> None:
+    answer = server.post("/predictions/counter", content=b"")
+    assert (answer.status_code, answer.headers.get("connection") == "close") == (400, name == "torchserve")
+
+
 def test_no_model_is_registered_or_removed(management: httpx.Client) -> None:
     answers = [management.post("/models?url=https://example.com/a.mar"), management.delete("/models/counter/2")]
     assert [answer.status_code for answer in answers] == [405, 405]

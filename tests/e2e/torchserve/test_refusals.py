@@ -56,7 +56,7 @@ def torchserve(place: Path, archived: Callable[..., Path], java: None) -> Iterat
         _reconfigure(store / f"{refused}.mar", {"maxRetryTimeoutInSec": 0})
     environment = {**os.environ, "XDG_CACHE_HOME": str(place / "empty")}  # where the bundle that is gone is not cached
     with TorchServeProcess(store, place / "refusing", environment) as server:
-        server.wait_answering(60)
+        server.wait_answering(120)
         yield server
 
 
