@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -233,8 +234,10 @@ class Graphs:
         )
 
     def _recover(self, slot: _Slot) -> None:
-        """A failed capture leaves its pool and the device's random generator waiting for an end that never comes: new
-        ones take their place."""
+        """A failed capture leaves its pool and the device's random generator waiting for an end that never comes. New
+        ones take their place; the end is told to the allocator, which would give no memory back until then."""
+        with suppress(RuntimeError):  # where the capture failed so early, or so late, that the allocator has ended it
+            torch._C._cuda_endAllocateToPool(slot.stream.device.index, slot.pool)  # what CUDAGraph.capture_end skips
         slot.pool = torch.cuda.graph_pool_handle()
         fresh = torch.Generator(self._device)
         fresh.seed()
