@@ -74,6 +74,8 @@ class ServedModel:
         self.error = ""
         self.outputs: tuple[TensorSpec, ...] = served.spec.outputs
         self.warm = WarmSet(served.spec)
+        self.learnt: dict[Shape, ShapeProof] = {}  # shapes outside the plan that were proven while serving
+        self.asked = 0  # requests so far
         self.notes: dict[Shape, str] = {}  # warm shapes that run otherwise than the description asks, and why
         self.recorder = Recorder(metrics, served.spec.name, served.spec.version)
         self._metrics = metrics
@@ -233,6 +235,7 @@ class ServedModel:
             "proven": len(self.proof.proven()) if self.proof else 0,
             "warm": len(self.warm),
             "fallback": len(self.notes),
+            "learnt": len(self.learnt),
         }
         for state, count in states.items():
             self._metrics.shapes.labels(self.name, state).set(count)
@@ -249,7 +252,12 @@ class ServedModel:
         if self.state is not State.READY:
             raise NotReady(f"model {self.name!r} is {self.state.value}" + (f": {self.error}" if self.error else ""))
         self.recorder.lookup(route.outcome)
+        self.asked += 1
         job = Job(inputs, dims, route.tails or dims, route.rows, route.outcome)
+        outcome = self._lane.run_at_once(job) if route.tails is not None else None
+        if outcome is not None:
+            settle(job, outcome)
+            return job
         job.settle = settle
         try:
             (self._lane if route.tails is not None else self._lane_for_cold(inputs, dims)).submit(job)
@@ -308,6 +316,12 @@ class ServedModel:
         """Warms a shape while traffic goes on: first on the cold lane, which pays, then on the warm one."""
         await asyncio.wrap_future(self._cold_lane().call(lambda engine: engine.warm(shape)))
         await self._admit(ShapeProof(shape, self.plan.weight(shape), proven=False))
+        self._count_shapes()
+
+    async def learn(self, proof: ShapeProof) -> None:
+        """Takes in a shape that was proven beside the traffic, upon stores that this process now has."""
+        await self._admit(proof)
+        self.learnt[proof.shape] = proof
         self._count_shapes()
 
     def _cold_lane(self) -> ColdLane:

@@ -1,7 +1,8 @@
 """The interface of all engines, and the one place that chooses an engine for a model.
 
 An engine belongs to the thread that loaded it: MIOpen handles, streams and captured graphs are per thread, and
-PyTorch's own convolution caches are keyed by them. So all methods are called from one thread only.
+PyTorch's own convolution caches are keyed by them. So all methods are called from one thread only, but for ``run`` of
+an engine that says ``any_thread``; never two at once.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Engine(ABC):
     def start(self, inputs: Mapping[str, np.ndarray]) -> object:
         """Begins an execution, to be ended by ``finish`` in the order of starting. An engine with one slot runs it."""
         return self.run(inputs)
+
+    any_thread = False  # whether ``run`` may be called from another thread than the one that loaded the model
 
     joins = False  # whether ``start_joined`` is better than one array made of all requests' rows
 

@@ -10,7 +10,8 @@ MIGraphX has a session for every shape (``handlers.engines.migraphx``), the othe
 Options come from stores. ``onnxruntime.optimized_dir`` is a directory of graphs that ONNX Runtime has optimised: a
 graph found there is loaded as it is, a missing one is optimised now and left there, in every phase: a file that appears
 while serving is a first call that somebody paid for, and shows as a new entry of the store. ``migraphx.cache_dir`` and
-``migraphx.target`` are where MIGraphX's programs are, and what they are for.
+``migraphx.target`` are where MIGraphX's programs are, and what they are for; ``migraphx.compile: apart`` has a program
+that is not there made by another process, since no other Python thread runs meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from handlers.engines.engine import Engine, example
 from handlers.engines.onnxgraph import ONE_NODE, graph_digest
 from handlers.engines.placement import Placement, shortfall
 from handlers.engines.providers import EXHAUSTIVE, PROVIDERS, Unavailable, Unusable, check_available, check_options
-from handlers.engines.session import ERRORS, Blueprint, Opened, open_session, quiet
+from handlers.engines.session import ERRORS, Blueprint, Opened, open_session, plain_settings, quiet
 from handlers.errors import InvalidInput, ModelError
 from handlers.handler import Tensors
 from handlers.shapes import Shape
@@ -95,6 +96,7 @@ class OnnxEngine(Engine):
                 raise ModelError(f"{self.spec.name}: {provider}: {error}") from error
             else:
                 self.provider = provider
+                self.any_thread = provider == "cpu"  # ONNX Runtime's own sessions are thread-safe
                 break
         else:
             raise ModelError(f"{self.spec.name}: no listed provider can be had: {'; '.join(reasons)}")
@@ -196,10 +198,7 @@ class OnnxEngine(Engine):
 
     def _open_per_shape(self, blueprint: Blueprint) -> None:
         """Finds out what the graph takes and whether the device works, without compiling anything."""
-        plain = Blueprint("cpu", {}, blueprint.threads)
-        settings = plain.settings()
-        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        opened = open_session(self._path, plain, settings, details=True)
+        opened = open_session(self._path, Blueprint("cpu", {}), plain_settings(), details=True)
         self._nodes = opened.placed.taken
         self._describe(opened.session)
         open_session(ONE_NODE, blueprint, blueprint.settings(), "a graph of one node")
@@ -212,6 +211,7 @@ class OnnxEngine(Engine):
             outputs=self._output_names,
             root=Path(directory) if directory else None,
             target=self.options.get("migraphx.target", ""),
+            apart=self.options.get("migraphx.compile") == "apart",
         )
 
     def _open_single(self, blueprint: Blueprint) -> Opened:

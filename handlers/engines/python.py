@@ -15,7 +15,11 @@ from handlers.spec import TensorSpec
 
 
 class PythonEngine(Engine):
-    """``CLASS(**engine.arguments)``; ``run(inputs)`` takes and returns a dict of arrays by name."""
+    """``CLASS(**engine.arguments)``; ``run(inputs)`` takes and returns a dict of arrays by name.
+
+    A class whose ``run`` does not mind which thread calls it may say so with ``any_thread = True``: what is very short
+    is then run without a switch of threads. It is never called from two at once.
+    """
 
     def load(self) -> None:
         source = self.spec.engine.source
@@ -32,6 +36,7 @@ class PythonEngine(Engine):
         if callable(load):
             load()
         self._run = self._model.run
+        self.any_thread = bool(getattr(found, "any_thread", False))
 
     def warm(self, shape: Shape) -> None:
         outputs = self.run(example(shape))

@@ -13,6 +13,7 @@ from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 from serving.lanes.batching import Times, Waiting, batch_size, frozen_times, joint_run, patience
+from serving.lanes.inline import Inline
 from serving.lanes.job import Deliver, Job, failed
 from serving.lanes.stacking import parts, stack, unstack
 from serving.lanes.thread import EngineThread
@@ -88,6 +89,7 @@ class Lane(EngineThread):
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
     ) -> None:
         super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine, deliver, soon)
+        self._inline = Inline(spec, handler, warm, self._engine_lock, on_batch)
         self._spec = spec
         self._handler = handler
         self._warm = warm
@@ -98,6 +100,18 @@ class Lane(EngineThread):
         self._answers_since = 0.0
         self._flights: deque[_Flight] = deque()
         self._landed = 0.0  # when the last execution ended
+
+    def run_at_once(self, job: Job) -> Tensors | Exception | None:
+        """What the job ends with, if it was run on the caller's thread, which is the event loop's (see ``Inline``);
+        None where it is to be submitted."""
+        return self._inline.run(job) if not self._unanswered and not self._closing else None
+
+    def close(self) -> None:
+        self._inline.close()
+        super().close()
+
+    def _opened(self, engine: Engine) -> None:
+        self._inline.open(engine)
 
     def _push(self, job: Job) -> None:
         queue = self._queues.get(job.tails)

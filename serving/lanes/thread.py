@@ -45,6 +45,7 @@ class EngineThread(ABC):
         self._deliver = deliver
         self._soon = soon
         self._fresh: list[Job] = []  # submitted in this turn of the event loop
+        self._engine_lock = threading.RLock()  # held while the engine is in use
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unanswered = 0  # submitted and not released; written by the event loop only
         self._running = 0  # taken from the queue and not delivered; written by the engine's thread only
@@ -119,6 +120,9 @@ class EngineThread(ABC):
 
     # Everything below runs on the engine's thread.
 
+    def _opened(self, engine: Engine) -> None:  # noqa: B027  only some lanes have more to do with it
+        """Called once the engine is loaded."""
+
     @abstractmethod
     def _push(self, job: Job) -> None:
         """Takes over a job that has arrived."""
@@ -147,12 +151,14 @@ class EngineThread(ABC):
             self._loaded.set_exception(error)
             self.ended.set_result(None)
             return
+        self._opened(engine)
         self._loaded.set_result(None)
         try:
             while self._waiting() or not self._stopping:
                 self._receive(engine, block=not self._waiting())
                 if self._waiting():
-                    self._step(engine)
+                    with self._engine_lock:
+                        self._step(engine)
             self._hand_over()
         except BaseException as error:  # a fault of the lane itself: nobody must wait for it any more
             log.exception("%s has died", self._name)
@@ -196,6 +202,9 @@ class EngineThread(ABC):
 
     def _answer_call(self, engine: Engine, function: Callable[[Engine], Any], future: Future[Any]) -> None:
         try:
-            future.set_result(function(engine))
+            with self._engine_lock:
+                result = function(engine)
         except Exception as error:  # whoever called gets it, whatever it is
             future.set_exception(error)
+        else:
+            future.set_result(result)
