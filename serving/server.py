@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from handlers.errors import ModelError
 from handlers.loading import load_handler
@@ -17,6 +18,7 @@ from handlers.sources import model_digest
 from serving.barrier import Barrier
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
+from serving.learning import Learner
 from serving.listener import HttpServer
 from serving.metrics.devices import DeviceGauges
 from serving.metrics.metrics import Metrics
@@ -24,6 +26,7 @@ from serving.model import Served, ServedModel
 from serving.prepare import Prepared
 from serving.repository import BundleFacts, Repository
 from warmup.stores.watch import StoreWatch
+from warmup.sweep.learn import admit
 
 log = logging.getLogger("preheat")
 
@@ -61,6 +64,8 @@ class Server:
         self._token = token
         self._drain = drain
         self._stop = asyncio.Event()
+        self._stores_in_use = asyncio.Lock()
+        self._store_watch: StoreWatch | None = None
 
     def stop(self) -> None:
         """Begins the orderly end."""
@@ -94,6 +99,9 @@ class Server:
             loop.create_task(self._watch(repository, metrics, starts)),
             loop.create_task(_watch_devices(metrics)),
         ]
+        learning = self._learn(repository)
+        if learning is not None:
+            background.append(learning)
         await self._stop.wait()
         log.info("draining")
         repository.draining = True
@@ -103,6 +111,8 @@ class Server:
             await asyncio.wait_for(application.idle(), self._drain.patience)
         for task in background:
             task.cancel()
+        if learning is not None:
+            await asyncio.wait([learning])  # its processes end first
         await repository.stop(self._drain.patience)
         for one in servers:
             await one.close()
@@ -117,6 +127,23 @@ class Server:
     def _open(self, served: Served, metrics: Metrics) -> ServedModel:
         return ServedModel(served, load_handler(served.spec, served.folder), metrics, self._prepared.settings.framework)
 
+    def _learn(self, repository: Repository) -> asyncio.Task[None] | None:
+        """The task that learns shapes, where a model wants that and there is a proof to add to."""
+        served = {one.spec.name: one for one in self._prepared.served if one.spec.learn and one.proof is not None}
+        if not served:
+            return None
+        place = self._prepared.root.parent / "learning"
+        learner = Learner(repository, served, self._prepared.stores, self._prepared.root, place, self._admit)
+        return asyncio.get_running_loop().create_task(learner.run(), name="learner")
+
+    async def _admit(self, learnt: Path) -> None:
+        """Adds stores to those that are served from; what they add is no miss."""
+        async with self._stores_in_use:
+            added = await asyncio.to_thread(admit, learnt, self._prepared.root, self._prepared.stores)
+            for store, entries in added.items():
+                if self._store_watch is not None:
+                    self._store_watch.accept(store, entries)
+
     async def _flush(self, repository: Repository) -> None:
         while True:
             try:
@@ -128,12 +155,13 @@ class Server:
     async def _watch(self, repository: Repository, metrics: Metrics, starts: list[asyncio.Task[None]]) -> None:
         """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
         await asyncio.wait(starts)
-        watch = await asyncio.to_thread(StoreWatch, self._prepared.stores, self._prepared.root)
+        watch = self._store_watch = await asyncio.to_thread(StoreWatch, self._prepared.stores, self._prepared.root)
         for store in self._prepared.stores:
             metrics.store_new_entries.labels(store.name)
         while True:
             try:
-                looks = await asyncio.to_thread(watch.look)
+                async with self._stores_in_use:
+                    looks = await asyncio.to_thread(watch.look)
             except Exception:  # a library may be rewriting its files at this moment: the next look will do
                 log.exception("the stores could not be looked at")
                 looks = {}

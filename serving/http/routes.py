@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from handlers.shapes import DTYPES
+from handlers.shapes import DTYPES, Shape
 from handlers.spec import TensorSpec
 from serving.http import board, openapi
 from serving.http.answers import failure
 from serving.metrics.metrics import CONTENT_TYPE
 from serving.model import ServedModel
 from serving.repository import ModelNotFound, Repository
+from warmup.proof import ShapeProof
 
 PLATFORMS = {"torch": "pytorch", "onnx": "onnxruntime_onnx", "python": "python"}
 
@@ -123,21 +124,7 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
     """The plan, what was proven of it, what is warm, and what requests met; times in seconds."""
     proofs = {proof.shape: proof for proof in model.proof} if model.proof else {}
     model.recorder.flush()
-    rows = []
-    for planned in model.plan:
-        proof = proofs.get(planned.shape)
-        rows.append(
-            {
-                "shape": planned.shape.text,
-                "weight": planned.weight,
-                "proven": bool(proof and proof.proven),
-                "warm": planned.shape in model.warm,
-                "cold_seconds": proof.cold_seconds if proof else None,
-                "first_seconds": proof.first_seconds if proof else None,
-                "steady_seconds": proof.steady_seconds if proof else None,
-                "reason": proof.reason if proof else "",
-            }
-        )
+    rows = [_row(planned.shape, planned.weight, proofs.get(planned.shape), model) for planned in model.plan]
     met_cold = model.met_cold()
     return {
         "name": model.name,
@@ -147,10 +134,24 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
         "coverage": model.coverage,
         "outcomes": {outcome: model.recorder.outcomes[outcome] for outcome in ("warm", "padded", "cold")},
         "shapes": rows,
+        "learnt": [_row(shape, 0.0, proof, model) for shape, proof in model.learnt.items()],
         "met_cold": {text: seen.count for text, seen in met_cold.items()},
         "met_cold_at": {
             text: {"first": _moment(seen.first), "last": _moment(seen.last)} for text, seen in met_cold.items()
         },
+    }
+
+
+def _row(shape: Shape, weight: float, proof: ShapeProof | None, model: ServedModel) -> dict[str, Any]:
+    return {
+        "shape": shape.text,
+        "weight": weight,
+        "proven": bool(proof and proof.proven),
+        "warm": shape in model.warm,
+        "cold_seconds": proof.cold_seconds if proof else None,
+        "first_seconds": proof.first_seconds if proof else None,
+        "steady_seconds": proof.steady_seconds if proof else None,
+        "reason": proof.reason if proof else "",
     }
 
 

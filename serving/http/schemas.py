@@ -167,11 +167,12 @@ COMPONENTS: Schema = {
             "coverage": NUMBER,
             "outcomes": mapping(COUNT),
             "shapes": array(reference("ShapeState")),
+            "learnt": array(reference("ShapeState")),
             "met_cold": mapping(COUNT),
             "met_cold_at": mapping(reference("MetCold")),
         },
         (),
-        "The plan with proof times in seconds, what is warm, and what requests met.",
+        "The plan with proof times in seconds, what is warm, what was learnt beside it, and what requests met.",
     ),
     "MetCold": record(
         {"first": TIME, "last": TIME}, (), "When a shape outside the warm set was asked for, first and last, in UTC."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,10 @@ class StoreWatch:
         self._stores = tuple(stores)
         self._root = root
         self._known = {store.name: store.entries(root / store.name) for store in self._stores}
+
+    def accept(self, store: str, entries: Mapping[str, str]) -> None:
+        """Entries that somebody put there on purpose, which are no misses."""
+        self._known[store] = {**self._known[store], **entries}
 
     def look(self) -> dict[str, Look]:
         """Every store by name, as it is now."""

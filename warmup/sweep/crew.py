@@ -16,7 +16,8 @@ from warmup.sweep.process import WorkerProcess
 
 class Crew:
     """Runs shapes of several models in one phase. ``stores`` says where the stores are now; ``loaded`` is told how many
-    seconds a model took to load; ``verify``: a proof includes the outputs."""
+    seconds a model took to load; ``verify``: a proof includes the outputs. ``started`` is told of every process, which
+    then does not outlive the thread that this is used on."""
 
     def __init__(
         self,
@@ -25,9 +26,11 @@ class Crew:
         logs: Path,
         loaded: Callable[[str, float], None],
         verify: bool = True,
+        started: Callable[[WorkerProcess], None] | None = None,
     ) -> None:
         self.phase = phase
         self._verify = verify
+        self._started = started
         self._stores = stores
         self._logs = logs
         self._loaded = loaded
@@ -60,8 +63,11 @@ class Crew:
         root = self._stores()
         settings = settings_for(stores_for([model.spec]), self.phase, root)
         log = self._logs / f"{model.spec.name}-{self.phase.value}.log"
-        job = Job(model.folder.absolute(), self.phase, root, self._verify)
-        return WorkerProcess(job, settings.environment, log)
+        job = Job(model.folder.absolute(), self.phase, root, self._verify, self._started is not None)
+        worker = WorkerProcess(job, settings.environment, log)
+        if self._started is not None:
+            self._started(worker)
+        return worker
 
     def __enter__(self) -> Crew:
         return self

@@ -21,12 +21,13 @@ Entries = Mapping[str, Mapping[str, str]]  # by store: key to value, as Store.en
 @dataclass(frozen=True)
 class Job:
     """One model in one phase; every store is a directory below ``stores``. ``verify``: while proving, compare outputs
-    with the reference's."""
+    with the reference's. ``tethered``: end when the thread that started this process ends, even while stopped."""
 
     folder: Path
     phase: Phase
     stores: Path
     verify: bool = True
+    tethered: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def decode(line: bytes) -> Message:
     if kind not in _KINDS:
         raise ValueError(f"no message is of kind {kind!r}")
     if kind == "job":
-        return Job(Path(fields["folder"]), Phase(fields["phase"]), Path(fields["stores"]), bool(fields["verify"]))
+        places = Path(fields["folder"]), Phase(fields["phase"]), Path(fields["stores"])
+        return Job(*places, bool(fields["verify"]), bool(fields["tethered"]))
     if kind == "ran":
         fields["shape"] = Shape.parse(fields["shape"])
         fields["outputs"] = OutputsProof.from_json(fields["outputs"]) if fields["outputs"] else None

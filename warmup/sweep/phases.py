@@ -10,6 +10,7 @@ from pathlib import Path
 
 from handlers.loading import Model
 from handlers.shapes import Shape
+from warmup.proof import ShapeProof
 from warmup.stores.registry import stores_for
 from warmup.stores.store import Phase, Store
 from warmup.sweep.budget import Candidate, Costs, fits, ordered
@@ -59,6 +60,25 @@ class Phases:
             unsealed = [c for c in tuned if self._done(Phase.PROVE, c) and not self._silent(Phase.PROVE, c)]
             if not unsealed:
                 break
+
+    def proof(self, model: str, shape: Shape, weight: float) -> ShapeProof:
+        """What came of a shape that was to be proven."""
+        history = self.journal.history
+        tuned, proven = history.find(Phase.TUNE, model, shape), history.find(Phase.PROVE, model, shape)
+        reason = self.failures.get((model, shape), "")
+        if not reason and proven:
+            reason = _doubt(proven.added, proven.misses)
+        return ShapeProof(
+            shape=shape,
+            weight=weight,
+            proven=proven is not None and not reason,
+            cold_seconds=tuned.first_seconds if tuned else None,
+            first_seconds=proven.first_seconds if proven else None,
+            steady_seconds=proven.steady_seconds if proven else None,
+            added=dict(proven.added) if proven else {},
+            reason=reason or (proven.note if proven else ""),
+            outputs=proven.outputs if proven else None,
+        )
 
     def _only_proves(self, candidate: Candidate) -> bool:
         """Captured graphs live in their process only: where no store takes part, there is nothing to tune or seal."""
@@ -209,6 +229,13 @@ class Phases:
     def _silent(self, phase: Phase, candidate: Candidate) -> bool:
         done = self._done(phase, candidate)
         return done is not None and not done.added
+
+
+def _doubt(added: Mapping[str, int], misses: Mapping[str, int]) -> str:
+    """Why a shape that ran is not proven, empty where it is."""
+    grown = [f"{count} new in {store}" for store, count in sorted(added.items())]
+    missed = [f"{name} {count}" for name, count in sorted(misses.items())]
+    return "; ".join([*grown, *missed])
 
 
 def _first(left: list[Candidate]) -> Candidate:

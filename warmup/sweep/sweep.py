@@ -24,7 +24,7 @@ from warmup.sweep import journal as journals
 from warmup.sweep.base import Base
 from warmup.sweep.budget import Candidate, Costs
 from warmup.sweep.crew import Crew
-from warmup.sweep.journal import History, Journal
+from warmup.sweep.journal import Journal
 from warmup.sweep.phases import BUDGET, Phases
 from warmup.sweep.progress import Note, Report
 from warmup.sweep.workspace import Workspace, WorkspaceError, entries, reserved
@@ -117,7 +117,7 @@ def _sweep(request: Request, report: Report) -> Outcome:
                 crew=partial(Crew, verify=request.verify),
             )
             phases.run([candidate for target in targets for candidate in target.wanted])
-            proofs = tuple(_proof(target, journal.history, phases, request.shard) for target in targets)
+            proofs = tuple(_proof(target, phases, request.shard) for target in targets)
             if phases.broken.keys() >= {model.spec.name for model in request.models} and not _began(journal, proofs):
                 work.clear()
                 raise ModelError("; ".join(_naming(name, reason) for name, reason in phases.broken.items()))
@@ -212,7 +212,7 @@ def _resume(
     journal.begin(kind, entries(stores, root))
 
 
-def _proof(target: _Target, history: History, phases: Phases, shard: tuple[int, int] | None) -> Proof:
+def _proof(target: _Target, phases: Phases, shard: tuple[int, int] | None) -> Proof:
     name = target.model.spec.name
     wanted = {candidate.shape for candidate in target.wanted}
     shapes = []
@@ -224,31 +224,8 @@ def _proof(target: _Target, history: History, phases: Phases, shard: tuple[int, 
                 replace(kept, weight=planned.weight) if kept else ShapeProof(shape, planned.weight, False, reason=SHARD)
             )
             continue
-        tuned, proven = history.find(Phase.TUNE, name, shape), history.find(Phase.PROVE, name, shape)
-        reason = phases.failures.get((name, shape), "")
-        if not reason and proven:
-            reason = _doubt(proven.added, proven.misses)
-        shapes.append(
-            ShapeProof(
-                shape=shape,
-                weight=planned.weight,
-                proven=proven is not None and not reason,
-                cold_seconds=tuned.first_seconds if tuned else None,
-                first_seconds=proven.first_seconds if proven else None,
-                steady_seconds=proven.steady_seconds if proven else None,
-                added=dict(proven.added) if proven else {},
-                reason=reason or (proven.note if proven else ""),
-                outputs=proven.outputs if proven else None,
-            )
-        )
+        shapes.append(phases.proof(name, shape, planned.weight))
     return Proof(name, tuple(shapes))
-
-
-def _doubt(added: Mapping[str, int], misses: Mapping[str, int]) -> str:
-    """Why a shape that ran is not proven, empty where it is."""
-    grown = [f"{count} new in {store}" for store, count in sorted(added.items())]
-    missed = [f"{name} {count}" for name, count in sorted(misses.items())]
-    return "; ".join([*grown, *missed])
 
 
 def _publish(

@@ -9,6 +9,7 @@ input ends, and this process kills its whole group, compilers included: nothing 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -36,12 +37,15 @@ from warmup.verify.proving import OutputsCheck
 # Further calls after the first: enough for a median, without making the proof as long as the sweep.
 STEADY_CALLS = {Phase.TUNE: 1, Phase.SEAL: 0, Phase.PROVE: 7}
 STEADY_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
     send = _sender(int(sys.argv[1]))
     job = decode(sys.stdin.buffer.readline())
     assert isinstance(job, Job)
+    if job.tethered:
+        _die_with_parent()
     shapes = _shapes(sys.stdin.buffer)
     try:
         worker = Worker(job)
@@ -131,6 +135,13 @@ def _told(error: Exception) -> str:
 
 def _misses(stores: tuple[Store, ...]) -> dict[str, int]:
     return {f"{store.name}.{name}": count for store in stores for name, count in store.misses().items()}
+
+
+def _die_with_parent() -> None:
+    """A stopped process does not notice that its standard input has ended; the kernel's own signal reaches it
+    (Linux, prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _sender(descriptor: int) -> Callable[[Message], None]:
