@@ -156,7 +156,10 @@ class PreheatHandler(BaseHandler):
         return self._send(answers)
 
     def describe_handle(self) -> dict[str, Any]:
-        """What ``GET /models/{model}/{version}?customized=true`` shows: the bundle, and what is warm of the plan."""
+        """What ``GET /models/{model}/{version}?customized=true`` shows.
+
+        That is the bundle, what is warm of the plan, and how many entries the stores have got since.
+        """
         session = self._session
         proven = {proof.shape for proof in session.proof.proven()} if session.proof else set()
         return {
@@ -165,6 +168,7 @@ class PreheatHandler(BaseHandler):
             "cold": session.spec.cold,
             "coverage": session.coverage,
             "warmup_seconds": session.warmup_seconds,
+            "new_entries": session.new_entries(),
             "shapes": [
                 {
                     "shape": planned.shape.text,

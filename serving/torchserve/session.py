@@ -24,6 +24,7 @@ from serving.lanes.stacking import stack, unstack
 from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.prepare import Prepared
 from warmup.proof import ShapeProof
+from warmup.stores.watch import StoreWatch
 from warmup.sweep import framework
 
 log = logging.getLogger("preheat.torchserve")
@@ -73,6 +74,8 @@ class Session:
         self.warmup_seconds = 0.0
         self._cold: dict[Dims, int] = {}
         self._loaded = False
+        self._stores = (prepared.stores, prepared.root)
+        self._new_entries = dict.fromkeys((store.name for store in prepared.stores), 0)
         self.handler.initialize(served.spec, served.folder)
         framework.apply(prepared.settings.framework)
         self._engine = open_engine(served.spec, served.folder, {**served.engine_options, **options})
@@ -96,6 +99,7 @@ class Session:
         wanted = self.spec.ready_coverage if self.proof is not None else 0.0
         if self.coverage < wanted - 1e-9:
             raise NotWarm(f"{self.coverage:.3f} of the traffic is warm, ready_coverage is {wanted:.3f}")
+        self._watch = StoreWatch(*self._stores)
         gc.collect()
         gc.freeze()  # a look at all that frameworks and models made takes longer than a request
 
@@ -103,6 +107,14 @@ class Session:
     def coverage(self) -> float:
         """The share of the expected traffic whose shapes are warm in this worker."""
         return sum(planned.weight for planned in self.plan if planned.shape in self.warm)
+
+    def new_entries(self) -> dict[str, int]:
+        """How many entries each store has got since the start: each is a miss that a request paid for. Looks at all."""
+        for store, look in self._watch.look().items():
+            self._new_entries[store] += len(look.new)
+            for key in look.new:
+                log.warning("a miss after ready: %s has a new entry %s", store, key)
+        return dict(self._new_entries)
 
     def _admit(self, proof: ShapeProof) -> None:
         shape, seconds = proof.shape, proof.steady_seconds

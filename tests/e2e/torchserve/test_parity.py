@@ -44,6 +44,18 @@ def test_a_model_is_described(management: httpx.Client, path: str) -> None:
     assert description["jobQueueStatus"] == {"remainingCapacity": 256, "pendingRequests": 0}
 
 
+def test_what_is_warm_is_shown(management: httpx.Client, name: str) -> None:
+    if name == "preheat":
+        found = management.get("/v2/models/double/shapes").json()
+    else:
+        (description,) = management.get("/models/double/1?customized=true").json()
+        found = description["customizedMetadata"]
+        assert (found["trusted"], found["new_entries"]) == ("pinned digest", {})
+    assert (found["coverage"], found["cold"]) == (1.0, "pad")
+    assert {shape["shape"] for shape in found["shapes"]} == {"x=1x4:fp32", "x=2x4:fp32", "x=4x4:fp32", "x=1x8:fp32"}
+    assert all(shape["warm"] and shape["proven"] for shape in found["shapes"])
+
+
 @pytest.mark.parametrize("path", ["/predictions/counter", "/predictions/counter/2"])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_raw_body(server: httpx.Client, method: str, path: str) -> None:
