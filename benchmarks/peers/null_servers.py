@@ -20,8 +20,7 @@ HERE = Path(__file__).parent
 APPS = HERE / "apps"
 
 SMALL, BINARY, JSON = "small JSON", "602 KB tensor as bytes", "the same tensor as JSON"
-UNPADDED = "602 KB tensor as bytes, header not padded"
-WORKLOADS = (SMALL, BINARY, UNPADDED, JSON)
+WORKLOADS = (SMALL, BINARY, JSON)
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,12 @@ class NullServer:
 def null_servers() -> tuple[NullServer, ...]:
     """The server of this project first, then the peers."""
     return (
-        NullServer("Preheat", _protocol("/v2/models/null/infer", "/v2/models/null/infer"), _preheat),
+        NullServer("Preheat", _protocol("/v2/models/null/infer", "/v2/models/null/infer"), _preheat("null")),
+        NullServer(
+            "Preheat, on the lane's thread",
+            _protocol("/v2/models/null-lane/infer", "/v2/models/null-lane/infer"),
+            _preheat("null-lane"),
+        ),
         NullServer("uvicorn, bare ASGI", _protocol("/", "/", (SMALL, BINARY)), _app("uvicorn"), "uvicorn", False),
         NullServer("FastAPI", _raw("/json", "/bytes"), _app("fastapi"), "fastapi"),
         NullServer("MLServer", _raw("/v2/models/null/infer", "/bytes"), _mlserver, "mlserver"),
@@ -78,15 +82,12 @@ def _json_requests(path: str) -> dict[str, Request]:
 
 
 def _protocol(json_path: str, binary_path: str, workloads: tuple[str, ...] = WORKLOADS) -> dict[str, Request]:
-    """The binary tensor extension, with spaces after the JSON header so that the tensor lies aligned, and without, as
-    most clients send it: the server then has to copy the tensor once."""
+    """JSON, and the binary tensor extension as clients send it: the tensor right behind the request's JSON."""
     (ask,) = tensor_asks("null", [(Shape.parse("x=1x3x224x224:fp32"), 1.0)])
     head, raw = (bytes(part) for part in ask.body)
-    short = head.rstrip()
-    found = _json_requests(json_path)
-    for name, start in ((BINARY, head), (UNPADDED, short)):
-        headers = {**ask.headers, "Inference-Header-Content-Length": str(len(start))}
-        found[name] = Request(binary_path, start + raw, start + raw[:-4], headers)
+    head = head.rstrip()
+    headers = {**ask.headers, "Inference-Header-Content-Length": str(len(head))}
+    found = _json_requests(json_path) | {BINARY: Request(binary_path, head + raw, head + raw[:-4], headers)}
     return {name: found[name] for name in workloads}
 
 
@@ -142,6 +143,9 @@ def _torchserve(port: int, folder: Path) -> list[str]:
     return [*command, "--ts-config", str(folder / "config.properties")]
 
 
-def _preheat(port: int, folder: Path) -> list[str]:
-    warm(["null"], STORE, folder / "bundle", core=0)
-    return serve_command(["null"], STORE, folder / "bundle", port)
+def _preheat(model: str) -> Callable[[int, Path], list[str]]:
+    def command(port: int, folder: Path) -> list[str]:
+        warm([model], STORE, folder / "bundle", core=0)
+        return serve_command([model], STORE, folder / "bundle", port)
+
+    return command
