@@ -5,19 +5,27 @@ first call of a shape, and again whenever the shape of a session changes. Its ca
 the graph, the name of the device and a digest of the inputs' ranks alone. So other weights, precision, options, number
 of compute units, height or width are hits of the wrong program, and outputs have the wrong values or even dims.
 Here every such fact is part of the directory's name, so that no two programs can meet in one.
+
+While it compiles no other Python thread runs, so a server has that done by a process of its own and only loads what it
+left.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -25,7 +33,8 @@ import onnxruntime
 from handlers.engines.binding import Bound, Times, device_of
 from handlers.engines.onnxgraph import graph_digest, with_dims
 from handlers.engines.placement import Placement
-from handlers.engines.session import Blueprint, Opened, open_session
+from handlers.engines.providers import Unusable
+from handlers.engines.session import Blueprint, Opened, open_session, plain_settings
 from handlers.errors import InvalidInput, ModelError
 from handlers.handler import Tensors
 from handlers.shapes import Shape
@@ -54,7 +63,8 @@ COUNTER = _Counter()
 @dataclass
 class Sessions:
     """The sessions of one model by shape. ``root`` is the store, None where nothing is kept; ``target`` says what
-    the programs are for: device, compute units, versions. ``inputs`` are those of the graph."""
+    the programs are for: device, compute units, versions. ``inputs`` are those of the graph. ``apart`` has programs
+    compiled by another process."""
 
     path: Path
     blueprint: Blueprint
@@ -63,6 +73,7 @@ class Sessions:
     outputs: Sequence[str]
     root: Path | None
     target: str
+    apart: bool = False
     planned: dict[Dims, _Warm] = field(default_factory=dict)
     passing: OrderedDict[Dims, _Warm] = field(default_factory=OrderedDict)
 
@@ -74,7 +85,7 @@ class Sessions:
         if dims in self.planned:
             self.planned[dims].run(inputs)
             return None
-        opened = self._open(shape)
+        opened = self.open(shape)
         warm = self._ready(opened, inputs)
         warm.run(inputs)
         self.planned[dims] = warm
@@ -108,11 +119,12 @@ class Sessions:
                     f"input {node.name!r} has dims {shape[node.name].dims}, the model takes {node.shape}"
                 )
         try:
-            return self._open(shape)
+            return self.open(shape)
         except ModelError as error:  # which has happened to no planned shape
             raise InvalidInput(f"the model cannot run {shape}") from error
 
-    def _open(self, shape: Shape) -> Opened:
+    def open(self, shape: Shape) -> Opened:
+        """A session of a shape; compiles its program where the store has none."""
         settings = self.blueprint.settings()
         graph = self._static(shape, settings)
         if self.root is None:
@@ -125,12 +137,16 @@ class Sessions:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         try:
-            opened = self._counted(open_session(graph, self._cached(unfinished), settings, str(self.path)))
+            if self.apart:
+                COUNTER.compiled += _compile_apart(self, shape, unfinished)
+                opened = None
+            else:
+                opened = self._counted(open_session(graph, self._cached(unfinished), settings, str(self.path)))
             shutil.rmtree(place, ignore_errors=True)
             unfinished.rename(place)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        return opened
+        return opened or self._counted(open_session(graph, self._cached(place), settings, str(self.path)))
 
     def key(self, shape: Shape) -> str:
         """The name of a shape's directory: a digest of everything that decides which program is right."""
@@ -207,3 +223,46 @@ class _Warm:
             return self._bound.run(inputs)
         results = self._session.run(self._outputs, dict(inputs))
         return dict(zip(self._outputs, results, strict=True)), None  # type: ignore[arg-type]
+
+
+def _compile_apart(sessions: Sessions, shape: Shape, directory: Path) -> int:
+    """Has a process compile a shape into ``directory``, and says how many programs it made. Raises ModelError."""
+    job = {
+        "path": str(sessions.path),
+        "options": dict(sessions.blueprint.options),
+        "threads": sessions.blueprint.threads,
+        "config": dict(sessions.blueprint.config),
+        "shape": shape.text,
+        "directory": str(directory),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "handlers.engines.migraphx"], input=json.dumps(job), stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        reason = done.stdout.strip().splitlines()[-1:] or [f"the process ended with status {done.returncode}"]
+        raise ModelError(f"{sessions.path}: {shape}: {reason[0]}")
+    return int(done.stdout.split()[-1])
+
+
+def _compile(job: Mapping[str, Any]) -> int:
+    """What that process does."""
+    blueprint = Blueprint(
+        "migraphx", {**job["options"], _CACHE_OPTION: job["directory"]}, job["threads"], job["config"]
+    )
+    described = open_session(Path(job["path"]), Blueprint("cpu", {}), plain_settings()).session
+    sessions = Sessions(Path(job["path"]), blueprint, "", described.get_inputs(), (), None, "")
+    return sessions.open(Shape.parse(job["shape"])).compiled
+
+
+def _end_with_parent() -> None:
+    """A server that is killed takes with it what it has compiled: prctl(2), PR_SET_PDEATHSIG."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _end_with_parent()
+    try:
+        print(_compile(json.load(sys.stdin)))
+    except (ModelError, Unusable) as error:
+        print(error)
+        sys.exit(1)

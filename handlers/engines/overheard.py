@@ -1,7 +1,9 @@
 """Listens to what ONNX Runtime prints while a session is made: where nodes were placed and why, it says nowhere else.
 
-Its log goes to file descriptor 2, which is one for the whole process: whatever else is printed there meanwhile is
-passed on at once, line by line, as are errors, and warnings that are not of a session.
+Its log goes to file descriptor 2, which is one for the whole process, and while it makes a session no other Python
+thread runs. So nobody could empty a pipe meanwhile: what is printed goes to a file, and what others are to see of it is
+passed on at the end. Where standard error is a file already, as in a sweep, it is read there, so that nothing is lost
+with a process that crashes.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import sys
+import tempfile
 import threading
-import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
 
 _ONE_LISTENER = threading.Lock()
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
@@ -23,39 +28,53 @@ _ERRORS = (b"E", b"F")
 
 @contextlib.contextmanager
 def overheard() -> Iterator[list[str]]:
-    """The lines of ONNX Runtime's log so far; complete when the block has ended."""
+    """The lines of ONNX Runtime's log, once the block has ended.
+
+    All that others print goes on to standard error, as do errors, and warnings that are not of a session.
+    """
     with _ONE_LISTENER:
         lines: list[str] = []
-        end = uuid.uuid4().hex.encode()
-        heard = threading.Event()
         sys.stderr.flush()
-        original = os.dup(2)
-        reading, writing = os.pipe()
-        os.dup2(writing, 2)
-        # A process that somebody forks meanwhile may hold the pipe open, so what ends the listening is a mark.
-        reader = threading.Thread(target=_pass_on, args=(reading, original, lines, end, heard), daemon=True)
-        reader.start()
-        try:
-            yield lines
-        finally:
-            sys.stderr.flush()
-            os.dup2(original, 2)
-            os.write(writing, b"\n" + end + b"\n")
-            os.close(writing)
-            heard.wait()
+        written = _standard_error_as_a_file()
+        if written is not None:
+            with written as file:
+                file.seek(0, os.SEEK_END)
+                try:
+                    yield lines
+                finally:
+                    sys.stderr.flush()
+                    lines += [line for line, _ in _read(file) if line]
+            return
+        with tempfile.TemporaryFile() as file:
+            original = os.dup(2)
+            os.dup2(file.fileno(), 2)
+            try:
+                yield lines
+            finally:
+                sys.stderr.flush()
+                os.dup2(original, 2)
+                os.close(original)
+                file.seek(0)
+                for line, shown in _read(file):
+                    if line:
+                        lines.append(line)
+                    os.write(2, shown)
 
 
-def _pass_on(reading: int, original: int, lines: list[str], end: bytes, heard: threading.Event) -> None:
-    with os.fdopen(reading, "rb") as pipe, os.fdopen(original, "wb", buffering=0) as output:
-        for line in pipe:
-            if line.strip() == end:
-                heard.set()
-                continue
-            if line == b"\n":
-                continue
-            plain = _COLOUR.sub(b"", line)
-            log = _LOG.match(plain)
-            if log and not heard.is_set():
-                lines.append(plain.decode(errors="replace").rstrip())
-            if not log or log[1] in _ERRORS or (log[2] and log[1] == b"W"):
-                output.write(line)
+def _standard_error_as_a_file() -> BinaryIO | None:
+    """What file descriptor 2 is open on, to read it, where that is a file which may be read."""
+    if not stat.S_ISREG(os.fstat(2).st_mode):
+        return None
+    try:
+        return Path("/proc/self/fd/2").open("rb")
+    except OSError:
+        return None
+
+
+def _read(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Each line as text where it is of ONNX Runtime's log, and what of it others are to see."""
+    for line in file:
+        plain = _COLOUR.sub(b"", line)
+        log = _LOG.match(plain)
+        hidden = log and log[1] not in _ERRORS and not (log[2] and log[1] == b"W")
+        yield plain.decode(errors="replace").rstrip() if log else "", b"" if hidden else line

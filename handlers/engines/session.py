@@ -66,6 +66,13 @@ class Blueprint:
         return settings
 
 
+def plain_settings() -> onnxruntime.SessionOptions:
+    """For a session that only says what a graph takes, and how many nodes a provider gets to see."""
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return settings
+
+
 def quiet() -> onnxruntime.RunOptions:
     """For executions: a session that was made with its log turned on would go on talking."""
     options = onnxruntime.RunOptions()

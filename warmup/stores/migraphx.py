@@ -41,12 +41,13 @@ class MIGraphXStore(TreeStore):
         )
 
     def settings(self, phase: Phase, root: Path) -> Settings:
-        return Settings(
-            engine={
-                "migraphx.cache_dir": str(root.absolute()),
-                "migraphx.target": json.dumps(self.identity(), sort_keys=True),
-            }
-        )
+        engine = {
+            "migraphx.cache_dir": str(root.absolute()),
+            "migraphx.target": json.dumps(self.identity(), sort_keys=True),
+        }
+        if phase is Phase.SERVE:  # a server answers other requests while it compiles for one
+            engine["migraphx.compile"] = "apart"
+        return Settings(engine=engine)
 
     def identity(self) -> dict[str, str]:
         """``device`` with MIOpen's version, as in the names of its databases, and ``version`` of MIGraphX; "none" where

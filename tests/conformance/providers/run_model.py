@@ -55,6 +55,7 @@ def run(folder: Path, root: Path, phase: Phase, shapes: list[str]) -> None:
         times = getattr(engine, "times", None)
         say(
             shape=shape.text,
+            process=os.getpid(),
             outputs={name: list(array.shape) for name, array in outputs.items()},
             added={name: keys for name, keys in added.items() if keys},
             misses={f"{store.name}.{key}": count for store in stores for key, count in store.misses().items()},

@@ -30,6 +30,24 @@ for run in runs:
     print(y.shape)
     print("#", file=sys.stderr)
 """
+TICKS = """
+import sys, threading, time
+import onnxruntime
+ticks, stop = 0, threading.Event()
+def tick():
+    global ticks
+    while not stop.wait(0.001):
+        ticks += 1
+thread = threading.Thread(target=tick)
+options = onnxruntime.SessionOptions()
+for name, size in (("batch", 1), ("height", 20), ("width", 20)):
+    options.add_free_dimension_override_by_name(name, size)
+thread.start()
+before, started = ticks, time.perf_counter()
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["MIGraphXExecutionProvider"])
+print(ticks - before, 1000 * (time.perf_counter() - started))
+stop.set()
+"""
 
 
 def programs(root: Path) -> dict[str, bytes]:
@@ -58,12 +76,23 @@ def test_what_was_proven_compiles_nothing_in_another_place(migraphx, shipped, ma
     assert all(seconds >= 0 for seconds in ran[-1]["times"]), "inputs and outputs are on the device, and timed"
 
 
-def test_a_shape_that_was_not_planned_is_a_counted_miss(migraphx, shipped, machine, run_model, tmp_path):
+@pytest.mark.parametrize("phase", ["serve", "tune"])
+def test_a_shape_that_was_not_planned_is_a_counted_miss(migraphx, shipped, machine, run_model, tmp_path, phase):
+    """A server has it compiled by another process, a sweep does it itself."""
     root = tmp_path / "stores"
     shutil.copytree(shipped / "bundle" / "stores", root)
-    _, ran = run_model(migraphx, machine, root, (shipped / "models" / "net", ["x=1x3x20x28:fp32"]))
+    _, ran = run_model(migraphx, machine, root, (shipped / "models" / "net", ["x=1x3x20x28:fp32"]), phase=phase)
     assert ran["misses"]["migraphx.compiled"] == 1 and len(ran["added"]["migraphx"]) == 1
     assert ran["outputs"]["y"] == [1, 4, 20, 28]
+    compiling = {line.split()[1] for line in machine.log.read_text().splitlines() if line.startswith("compile ")}
+    assert (ran["process"] in map(int, compiling)) is (phase == "tune")
+
+
+def test_while_a_session_is_made_no_other_thread_runs(migraphx, model, machine, tmp_path):
+    """Why: a server that compiled by itself would answer nobody."""
+    done = migraphx.run(machine, "-c", TICKS, str(model("net", "migraphx") / "net.onnx"))
+    ticks, milliseconds = map(float, done.stdout.split())
+    assert ticks < milliseconds / 10, done.stderr
 
 
 def test_the_providers_own_names_collide(migraphx, model, machine, tmp_path):
@@ -91,12 +120,13 @@ def test_no_two_programs_meet(migraphx, model, machine, mi300x, run_model, tmp_p
         (model("tuned", "migraphx", more=TUNED), one),
         (model("width", "migraphx"), other),
     ]
-    ran = run_model(migraphx, machine, root, *cases)[1::2]
+    ran = run_model(migraphx, machine, root, *cases, phase="tune")[1::2]
     assert [answer["misses"]["migraphx.compiled"] for answer in ran] == [1, 2, 3, 4, 5]
     assert [len(answer["added"]["migraphx"]) for answer in ran] == [1] * 5
     assert [answer["outputs"]["y"] for answer in ran] == [[1, 4, 20, 20]] * 4 + [[1, 4, 20, 24]]
     kept = programs(root)
-    _, partition = run_model(migraphx, mi300x(tmp_path / "partition", cu=38), root, cases[0])
+    other_units = mi300x(tmp_path / "partition", cu=38)
+    _, partition = run_model(migraphx, other_units, root, cases[0], phase="tune")
     assert partition["misses"]["migraphx.compiled"] == 1 and len(partition["added"]["migraphx"]) == 1
     found = programs(root)
     assert len(found) == 6 and kept.items() <= found.items(), "nothing is written over"
