@@ -27,6 +27,7 @@ from warmup.sweep.crew import Crew
 from warmup.sweep.journal import Journal
 from warmup.sweep.phases import BUDGET, Phases
 from warmup.sweep.progress import Note, Report
+from warmup.sweep.unrecorded import unrecorded
 from warmup.sweep.workspace import Workspace, WorkspaceError, entries, reserved
 
 SHARD = "shard"  # why a shape is unproven: another part of the sweep has it
@@ -117,6 +118,9 @@ def _sweep(request: Request, report: Report) -> Outcome:
                 crew=partial(Crew, verify=request.verify),
             )
             phases.run([candidate for target in targets for candidate in target.wanted])
+            if work.stores is not None:
+                for text in unrecorded(request.models, work.stores):
+                    report(Note(text))
             proofs = tuple(_proof(target, phases, request.shard) for target in targets)
             if phases.broken.keys() >= {model.spec.name for model in request.models} and not _began(journal, proofs):
                 work.clear()
