@@ -38,9 +38,8 @@ from serving.torchserve.handler import PreheatHandler
 class Handler(PreheatHandler):
     """TorchServe takes the one class that this file defines."""
 '''
-_START = 60  # seconds that a worker may take for imports and for the copy of the bundle, before it replays
+_START = 120  # seconds that a worker may take for imports and the copy of the bundle: TorchServe's default for a start
 _BUSY = 4  # how much longer than when it was proven a shape may take: several workers start at once
-_UNPROVEN_START = 120  # TorchServe's own default
 
 Device = Literal["cpu", "gpu"]
 
@@ -89,9 +88,8 @@ def model_config(spec: ModelSpec, plan: Plan, proof: Proof | None, preheat: dict
 
 
 def _startup(proof: Proof | None) -> int:
-    if proof is None:
-        return _UNPROVEN_START
-    return _START + math.ceil(_BUSY * sum(shape.first_seconds or 0.0 for shape in proof.proven()))
+    """Seconds after which TorchServe takes a worker that starts for dead."""
+    return _START + math.ceil(_BUSY * sum(shape.first_seconds or 0.0 for shape in (proof.proven() if proof else ())))
 
 
 def _response(spec: ModelSpec, largest: int, proof: Proof | None) -> int:

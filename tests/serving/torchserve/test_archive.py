@@ -50,7 +50,7 @@ def test_batches_and_times_come_from_plan_and_proof(make_model: Callable[..., Mo
     config = model_config(model.spec, plan, _proof(model), {"bundle": "b"}, Choices(workers=3))
     assert (config["minWorkers"], config["maxWorkers"], config["batchSize"]) == (3, 3, 4)
     assert (config["maxBatchDelay"], config["jobQueueSize"], config["deviceType"]) == (5, 32, "cpu")
-    assert config["startupTimeout"] == 60 + 4 * 4 * 2
+    assert config["startupTimeout"] == 120 + 4 * 4 * 2
     assert config["responseTimeout"] == 8  # timeout_s rounded up, which is more than four batches of two seconds
     assert config["handler"] == {"preheat": {"bundle": "b"}}
     slow = model_config(model.spec, plan, _proof(model, steady=1.0), {}, Choices())
