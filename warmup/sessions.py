@@ -17,6 +17,7 @@ import onnxruntime
 
 from handlers.engines import session as sessions
 from handlers.engines.onnxgraph import with_dims
+from handlers.engines.overheard import overheard
 from handlers.engines.providers import Unavailable, Unusable, check_available
 from handlers.errors import ModelError
 from handlers.handler import Tensors
@@ -92,7 +93,8 @@ def run(session: onnxruntime.InferenceSession, names: Sequence[str], inputs: Map
 def profiled(session: onnxruntime.InferenceSession) -> Sequence[Mapping[str, Any]]:
     """Ends a session's profiling and gives its events, in the Chrome trace format: ``ts`` and ``dur`` in microseconds,
     ``cat`` is ``Session`` or ``Node``."""
-    path = Path(session.end_profiling())
+    with overheard():  # a session whose nodes' places were listened for talks of this too
+        path = Path(session.end_profiling())
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     finally:

@@ -1,0 +1,58 @@
+"""What placement and breakdown say of the real ROCm provider; and ``preheat verify`` sees what the stand-in's kernels
+do, which is nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from handlers.shapes import Shape
+from handlers.sources import resolve
+from warmup.placement import ProviderPlacement, place
+from warmup.sessions import Wanted
+
+pytestmark = pytest.mark.miopen
+RECOGNIZER = "package:rapidocr/models/PP-OCRv6_rec_small.onnx"
+SHAPE = "x=1x3x48x64:fp32"
+PLACE = """
+import json, sys
+from pathlib import Path
+from handlers.shapes import Shape
+from serving.bench.breakdown import measure
+from warmup.placement import place
+from warmup.sessions import Wanted
+path, shape = Path(sys.argv[1]), Shape.parse(sys.argv[2])
+placed = place(path, shape, Wanted("rocm", threads=1)).to_json()
+parts = measure(path, shape, Wanted("rocm", threads=1), 1).to_json()
+print(json.dumps([placed, parts]))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rapidocr") is None, reason="needs the models of rapidocr")
+def test_the_rules_leave_the_nodes_that_the_provider_leaves(rocm, machine, tmp_path: Path) -> None:
+    path = resolve(RECOGNIZER, tmp_path)
+    done = rocm.run(machine, "-c", PLACE, str(path), SHAPE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    placed, parts = json.loads(done.stdout.splitlines()[-1])
+    assert placed["source"] == "session" and placed["fused"]["FusedConv"] > 0
+    predicted = place(path, Shape.parse(SHAPE), Wanted("rocm"))
+    assert isinstance(predicted, ProviderPlacement) and predicted.source == "rules"
+    assert (
+        [node["name"] for node in placed["left"]] == [node.name for node in predicted.left] == ["Slice.2", "Concat.2"]
+    )
+    assert parts["steady"]["copy"] > 0  # inputs and outputs lie on the device
+    assert parts["first"]["parse"] > 0 and parts["first"]["optimise"] > 0
+
+
+def test_outputs_that_were_never_computed_are_seen(rocm, machine, model) -> None:
+    folder = model("net", "rocm")
+    verify = ("-c", "from serving.cli import main; main()", "verify", str(folder), "--json")
+    done = rocm.run(machine, *verify)
+    assert done.returncode == 1, done.stderr[-2000:]
+    document = json.loads(done.stdout)
+    assert document["found"] == "net: ONNX Runtime on rocm in fp32" and not document["close"]
+    first = document["shapes"][0]["divergence"]["nodes"]
+    assert [node["operation"] for node in first] == ["Conv"]
