@@ -65,13 +65,13 @@ def machine(mi300x, tmp_path: Path):
     return mi300x(tmp_path / "machine")
 
 
-def save_net(path: Path, seed: int = 0, op: str = "Relu") -> None:
+def save_net(path: Path, seed: int = 0, op: str = "Relu", dilation: int = 1) -> None:
     """A convolution, a bias, and ``op`` between two ReLUs; batch, height and width are open, and y has x's."""
     generator = np.random.default_rng(seed)
     dims = ["batch", 3, "height", "width"]
     graph = helper.make_graph(
         [
-            helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[dilation] * 4, dilations=[dilation] * 2),
             helper.make_node("Add", ["c", "b"], ["a"], name="add"),
             helper.make_node("Relu", ["a"], ["r"], name="relu"),
             helper.make_node(op, ["r"], ["o"], name="odd"),
@@ -93,13 +93,20 @@ def make_model() -> Callable[..., Path]:
     """Fills a model's folder: ``make_model(folder, "migraphx", seed=1, precision="fp16", more=", threads: 1")``."""
 
     def make(
-        folder: Path, providers: str, *, seed: int = 0, op: str = "Relu", precision: str = "fp32", more: str = ""
+        folder: Path,
+        providers: str,
+        *,
+        seed: int = 0,
+        op: str = "Relu",
+        dilation: int = 1,
+        precision: str = "fp32",
+        more: str = "",
     ) -> Path:
         folder.mkdir(parents=True)
         outputs = "batch, 4" if op == "Det" else "batch, 4, height, width"
         text = MODEL.format(name=folder.name, providers=providers, precision=precision, more=more, outputs=outputs)
         (folder / "model.yaml").write_text(text)
-        save_net(folder / "net.onnx", seed, op)
+        save_net(folder / "net.onnx", seed, op, dilation)
         return folder
 
     return make

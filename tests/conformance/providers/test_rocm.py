@@ -13,6 +13,7 @@ import pytest
 from handlers.errors import ModelError
 from handlers.shapes import Shape
 from handlers.sources import resolve
+from warmup.sweep.unrecorded import reason
 from warmup.trace.onnx import trace_onnx
 
 pytestmark = pytest.mark.miopen
@@ -101,3 +102,15 @@ def test_the_option_that_should_tune_does_nothing(rocm, model, machine):
     asked = [line for line in done.stderr.splitlines() if "exhaustiveSearch = " in line]
     assert asked and all(line.endswith("exhaustiveSearch = 0") for line in asked)
     assert not list((machine.root / "db").glob("*.udb.txt"))
+
+
+def test_a_dilated_convolution_has_a_record_only_where_a_sweep_tells_miopen_to_keep_it(
+    rocm, model, machine, mi300x, run_model, tmp_path
+):
+    folder = model("net", "rocm", dilation=2)
+    path = folder / "net.onnx"
+    (problem,) = {problem for shape in trace_onnx(path, [Shape.parse(SHAPES[0])]) for problem in shape.calls}
+    assert reason(problem) == "MIOpen names no workspace for GEMM where dilation is above 1"
+    assert written(rocm, machine, path, list(SHAPES[:1])) == set()
+    _, ran = run_model(rocm, mi300x(tmp_path / "sweep"), tmp_path / "stores", (folder, SHAPES[:1]), phase="tune")
+    assert f"find:{problem.find_db_key()}" in ran["added"]["miopen"]
