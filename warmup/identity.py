@@ -1,8 +1,8 @@
 """What makes warmed stores valid: facts of the machine, of the libraries, of the stores and of the models' engines.
 
 A flat dict of text by field name. Facts of a store or of a model's engine have a name with a dot, ``inductor.compiler``
-or ``engine.digits``. No framework is imported: AMD's driver is read through sysfs, versions through the installed
-packages' metadata.
+or ``engine.digits``. No framework is imported: AMD's driver is read through sysfs, NVIDIA's through procfs and its
+management library, versions through the installed packages' metadata.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from handlers.spec import ModelSpec
+from warmup.nvml import opened
 from warmup.stores.store import Store
 
 # Switches of PyTorch's that decide the layout in which MIOpen sees convolutions, and so which records apply.
@@ -162,7 +163,8 @@ def _visible(gpus: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 
 def _nvidia(root: Path) -> dict[str, str]:
-    """NVIDIA's GPUs and driver as the driver lists them below ``/proc/driver/nvidia``."""
+    """NVIDIA's GPUs and driver as the driver lists them below ``/proc/driver/nvidia``, and what NVIDIA's library, where
+    it is installed, tells of those that this process may use."""
     models = []
     for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in _lines(path))}
@@ -170,7 +172,9 @@ def _nvidia(root: Path) -> dict[str, str]:
     if not models:
         return {}
     version = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _first(root / "proc/driver/nvidia/version"))
-    return {"gpu_arch": _same(models), "gpu_driver": f"NVIDIA {version[1] if version else 'unknown'}"}
+    library = opened(os.environ) if root == Path("/") else None
+    told = library.facts() if library else {}
+    return {"gpu_arch": _same(models), "gpu_driver": f"NVIDIA {version[1] if version else 'unknown'}"} | told
 
 
 def _same(values: Iterable[str]) -> str:
