@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import records
+from benchmarks.gpu.clients import Clients
 from benchmarks.gpu.device import facts
 from benchmarks.gpu.measure import measure, prove
 from benchmarks.gpu.several import several
@@ -53,11 +54,17 @@ def _each(subjects: list[Subject], folder: Path, runs: int, execution: str, out:
     started = time.perf_counter()
     with ThreadPoolExecutor(len(subjects)) as pool:  # nothing is measured yet
         proofs = list(pool.map(lambda subject: prove(subject, folder / subject.name), subjects))
-    for subject, proof in zip(subjects, proofs, strict=True):
-        _tell(f"{subject.name}, proof", {key: proof[key] for key in ("seconds", "proven", "notes")})
-        data["models"][subject.name] = {"proof": proof} | measure(subject, folder / subject.name, runs, _tell)
-        data["seconds"] = time.perf_counter() - started
-        _write(name, data, out)  # what is there is kept, whatever becomes of the next model
+    with Clients(4, 8) as clients:
+        for subject, proof in zip(subjects, proofs, strict=True):
+            _tell(f"{subject.name}, proof", {key: proof[key] for key in ("seconds", "proven", "notes")})
+            found = data["models"][subject.name] = {"proof": proof}
+
+            def keep(label: str, step: object) -> None:  # whatever becomes of the next step
+                _tell(label, step)
+                data["seconds"] = time.perf_counter() - started
+                _write(name, data, out)
+
+            measure(subject, folder / subject.name, runs, clients, found, keep)
     return [check for model, one in data["models"].items() for check in checks(model, one)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from serving.bench import BenchResult, run
@@ -14,53 +13,50 @@ from serving.bench.latency import summarize
 _CURVE = 200  # points of the percentile curve that is kept
 
 
-@dataclass(frozen=True)
-class Load:
-    """``processes`` client processes with ``each`` connections, ``requests`` in each process."""
-
-    processes: int
-    each: int
-    requests: int
-    batch: int | None = None
-
-
 def one(url: str, name: str, requests: int, seed: int) -> BenchResult:
     """One client, one request at a time."""
     return run(url, name, requests=requests, concurrency=1, first=requests, seed=seed)
 
 
-def flood(url: str, name: str, load: Load, seed: int = 0) -> dict[str, Any]:
-    """All clients at once; their times together, and requests a second of all.
+class Clients:
+    """Client processes, started once for all loads: each has the same number of connections."""
 
-    The server's clock is theirs, from when the first of them began to when the last had its last answer.
-    """
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(load.processes) as pool:
-        asked = [(url, name, load, seed + number) for number in range(load.processes)]
-        pool.starmap(_import, asked)  # each is there before any begins
-        results = pool.starmap(_run, asked, chunksize=1)
-    samples = [sample for result in results for sample in result.samples]
-    bad = [sample.code for sample in samples if not sample.ok]
-    if bad:
-        raise RuntimeError(f"{len(bad)} of {len(samples)} requests were not answered well: {sorted(set(bad))}")
-    summary = summarize([sample.seconds for sample in samples])
-    assert summary is not None
-    return {
-        "times": summary.to_json(),
-        "per_second": sum(result.per_second for result in results),
-        "client_cpu": sum(result.client_cpu for result in results),
-        "hit_rate": min(result.hit_rate or 0.0 for result in results),
-    }
+    def __init__(self, processes: int, each: int) -> None:
+        self._processes, self._each = processes, each
+
+    def __enter__(self) -> Clients:
+        self._pool = multiprocessing.get_context("spawn").Pool(self._processes)
+        self._pool.map(_import, range(self._processes))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+    def flood(self, url: str, name: str, requests: int, seed: int = 0, batch: int | None = None) -> dict[str, Any]:
+        """``requests`` from each process at once; their times together, and the sum of their requests a second."""
+        asked = [(url, name, self._each, requests, seed + number, batch) for number in range(self._processes)]
+        results = self._pool.starmap(_run, asked, chunksize=1)
+        samples = [sample for result in results for sample in result.samples]
+        bad = [sample.code for sample in samples if not sample.ok]
+        if bad:
+            raise RuntimeError(f"{len(bad)} of {len(samples)} requests were not answered well: {sorted(set(bad))}")
+        summary = summarize([sample.seconds for sample in samples])
+        assert summary is not None
+        return {
+            "times": summary.to_json(),
+            "per_second": sum(result.per_second for result in results),
+            "client_cpu": sum(result.client_cpu for result in results),
+            "hit_rate": min(result.hit_rate or 0.0 for result in results),
+        }
 
 
-def _import(url: str, name: str, load: Load, seed: int) -> None:
-    """Nothing: that this module is there means that all it imports is."""
+def _import(number: int) -> None:
+    """Nothing: where this runs, all that this module imports is there."""
 
 
-def _run(url: str, name: str, load: Load, seed: int) -> BenchResult:
-    return run(
-        url, name, requests=load.requests, concurrency=load.each, first=load.requests, batch=load.batch, seed=seed
-    )
+def _run(url: str, name: str, each: int, requests: int, seed: int, batch: int | None) -> BenchResult:
+    return run(url, name, requests=requests, concurrency=each, first=requests, batch=batch, seed=seed)
 
 
 def numbers(result: BenchResult) -> dict[str, Any]:

@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.clients import Load, flood, numbers, one
+from benchmarks.gpu.clients import Clients, numbers, one
 from benchmarks.gpu.device import Busy
 from benchmarks.gpu.server import Figures, batches, serving, stages, warm
 from benchmarks.gpu.subject import Subject
 from serving.bench import BenchResult
 from serving.process import ServerProcess
 
-PROCESSES, EACH = 4, 8  # 32 clients
 Tell = Callable[[str, object], None]
 
 
@@ -39,9 +38,10 @@ def prove(subject: Subject, folder: Path) -> dict[str, Any]:
         return graph.result()
 
 
-def measure(subject: Subject, folder: Path, runs: int, tell: Tell) -> dict[str, Any]:
-    """Everything about one model that was proven in ``folder``. ``runs`` servers with graphs are started."""
-    found: dict[str, Any] = {"shapes": len(subject.shapes), "first_count": subject.first, "runs": []}
+def measure(subject: Subject, folder: Path, runs: int, clients: Clients, found: dict[str, Any], tell: Tell) -> None:
+    """Everything about one model that was proven in ``folder``, step by step into ``found``; ``tell`` is called after
+    each step. ``runs`` servers with graphs are started."""
+    found |= {"shapes": len(subject.shapes), "first_count": subject.first, "runs": []}
     starts = [partial(_serve, subject, folder, kind) for kind in (*["graph"] * runs, "eager")]
     with ExitStack() as stack:
         if subject.together:
@@ -50,20 +50,19 @@ def measure(subject: Subject, folder: Path, runs: int, tell: Tell) -> dict[str, 
             starts = [partial(nullcontext, one) for one in ready]
         for number, start in enumerate(starts[:-1]):
             with start() as (server, seconds):
-                found["runs"].append(_graphs(subject, server, seconds))
+                found["runs"].append(_graphs(subject, server, seconds, clients))
             tell(f"{subject.name}, run {number}", found["runs"][-1])
         with starts[-1]() as (server, seconds):
-            found["eager"] = _eager(subject, server, seconds)
+            found["eager"] = _eager(subject, server, seconds, clients)
     tell(f"{subject.name}, eager engine", found["eager"])
     found["handler"] = _handler(subject, folder / "eager")
     tell(f"{subject.name}, eager handler", found["handler"])
-    return found
 
 
-def _eager(subject: Subject, server: ServerProcess, ready: float) -> dict[str, Any]:
+def _eager(subject: Subject, server: ServerProcess, ready: float, clients: Clients) -> dict[str, Any]:
     first, steady = (one(server.url, subject.name, subject.first, seed) for seed in (0, 1))
-    load = Load(PROCESSES, EACH, max(10, subject.many // 4))
-    many = [flood(server.url, subject.name, load, seed=10 + number) for number in range(3)]
+    count = max(10, subject.many // 4)
+    many = [clients.flood(server.url, subject.name, count, seed=10 + number) for number in range(3)]
     return {"ready": ready, "first": numbers(first), "steady": numbers(steady), "many": many}
 
 
@@ -71,7 +70,7 @@ def _serve(subject: Subject, folder: Path, kind: str) -> AbstractContextManager[
     return serving(subject.name, folder / kind, folder / f"{kind}-bundle")
 
 
-def _graphs(subject: Subject, server: ServerProcess, ready: float) -> dict[str, Any]:
+def _graphs(subject: Subject, server: ServerProcess, ready: float, clients: Clients) -> dict[str, Any]:
     """One server with graphs, from when it was ready: the first requests, the next, 32 clients, 32 with the largest
     batch only."""
     name, looks = subject.name, [Figures(server)]
@@ -88,12 +87,9 @@ def _graphs(subject: Subject, server: ServerProcess, ready: float) -> dict[str, 
         "own_shape": _worst(first, steady),
         "by_shape": _by_shape(steady),
     }
-    for label, load in (
-        ("many", Load(PROCESSES, EACH, subject.many)),
-        ("full", Load(PROCESSES, EACH, subject.full, max(subject.batches))),
-    ):
+    for label, count, batch in (("many", subject.many, None), ("full", subject.full, max(subject.batches))):
         with Busy() as busy:
-            found[label] = flood(server.url, name, load, seed=10)
+            found[label] = clients.flood(server.url, name, count, seed=10, batch=batch)
         looks.append(Figures(server))
         found[label] |= {"busy": busy.percent, "busy_samples": busy.seen}
         found[label]["rows"] = batches(looks[-2], looks[-1])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import records
-from benchmarks.gpu.clients import Load, flood
+from benchmarks.gpu.clients import Clients
 from benchmarks.gpu.device import facts
 from benchmarks.gpu.measure import Tell
 from benchmarks.gpu.server import serving, settle, warm
@@ -23,15 +23,17 @@ def several(subject: Subject, folder: Path, devices: int, out: Path, tell: Tell)
     data: dict[str, Any] = {"gpu": gpu, "devices": devices}
     store = subject.store(folder / "graph", subject.captured)
     data["warm_seconds"] = warm(subject.name, store, folder / "bundle", "all")["seconds"]
-    load = Load(4 * devices, 8, _REQUESTS)
-    for label, count in (("one", 1), ("all", devices)):
-        listed = ",".join(map(str, range(count)))
-        with serving(subject.name, store, folder / "bundle", "--devices", listed) as (server, ready):
-            settle(server)
-            flood(server.url, subject.name, Load(4 * devices, 8, 300))
-            rates = [flood(server.url, subject.name, load, seed=100 * n)["per_second"] for n in range(3)]
-        data[label] = {"ready": ready, "per_second": rates}
-        tell(label, data[label])
+    with Clients(4 * devices, 8) as clients:
+        for label, count in (("one", 1), ("all", devices)):
+            listed = ",".join(map(str, range(count)))
+            with serving(subject.name, store, folder / "bundle", "--devices", listed) as (server, ready):
+                settle(server)
+                clients.flood(server.url, subject.name, _REQUESTS // 3)
+                rates = [
+                    clients.flood(server.url, subject.name, _REQUESTS, seed=100 * n)["per_second"] for n in range(3)
+                ]
+            data[label] = {"ready": ready, "per_second": rates}
+            tell(label, data[label])
     one, every = (statistics.median(data[label]["per_second"]) for label in ("one", "all"))
     check = Check(
         f"{devices} GPUs at least {0.95 * devices:.1f} times one",

@@ -18,14 +18,13 @@ def median(found: Mapping[str, Any], part: str, number: str) -> float:
 
 
 def checks(name: str, found: Mapping[str, Any]) -> list[Check]:
-    """What had to be reached, by medians over the runs."""
+    """What had to be reached, by medians over the runs; of what is not measured yet, nothing is said."""
     runs, proof, count = found["runs"], found["proof"], found["first_count"]
     steady50, steady99 = median(found, "steady", "p50"), median(found, "steady", "p99")
     first50, first99, slowest = (median(found, "first", key) for key in ("p50", "p99", "max"))
     hit = min(run["first"]["hit_rate"] or 0.0 for run in runs)
     own = statistics.median(run["own_shape"] for run in runs)
     graph = statistics.median(run["many"]["per_second"] for run in runs)
-    eager = statistics.median(many["per_second"] for many in found["eager"]["many"])
     busy = statistics.median(run["full"]["busy"] for run in runs)
     ready = statistics.median(run["ready"] for run in runs)
     replay = statistics.median(run["replay"] for run in runs)
@@ -45,11 +44,6 @@ def checks(name: str, found: Mapping[str, Any]) -> list[Check]:
         ),
         ("steady P50 at most 2.0 ms through REST", ms(steady50), steady50 <= 2e-3),
         ("steady P99 at most 4.0 ms through REST", ms(steady99), steady99 <= 4e-3),
-        (
-            "32 clients get at least 4 times the requests/s of the eager engine",
-            f"{graph:,.0f}/s against {eager:,.0f}/s = {graph / eager:.1f}",
-            graph >= 4 * eager,
-        ),
         ("GPU busy over 85 % with batch 8", f"{busy:.0f} %", busy > 85),
         ("graphs within 2.5 GB", f"{memory / 1e9:.2f} GB", memory <= 2.5e9),
         (
@@ -58,6 +52,15 @@ def checks(name: str, found: Mapping[str, Any]) -> list[Check]:
             proof["proven"] == found["shapes"] and not proof["notes"],
         ),
     ]
+    if "eager" in found:
+        eager = statistics.median(many["per_second"] for many in found["eager"]["many"])
+        listed.append(
+            (
+                "32 clients get at least 4 times the requests/s of the eager engine",
+                f"{graph:,.0f}/s against {eager:,.0f}/s = {graph / eager:.1f}",
+                graph >= 4 * eager,
+            )
+        )
     if name == "resnet50":
         listed.append(
             (f"{found['shapes']} shapes ready under 15 s", f"{ready:.1f} s, {replay:.1f} s of it replay", ready < 15)
@@ -72,11 +75,14 @@ def rows(name: str, found: Mapping[str, Any]) -> list[list[str]]:
         times = [ms(statistics.median(run["times"][key] for run in runs)) for key in ("p50", "p95", "p99", "max")]
         return [f"{name}, {label}", *times, f"{statistics.median(run['per_second'] for run in runs):,.0f}"]
 
-    graphs, eager, handler = found["runs"], found["eager"], found["handler"]
+    graphs, eager, handler = found["runs"], found.get("eager"), found.get("handler")
     listed = [row(f"graphs, {part}", [run[part] for run in graphs]) for part in (*_PARTS, "many", "full")]
-    listed += [row(f"eager engine, {part}", [eager[part]]) for part in _PARTS]
-    listed.append(row("eager engine, many", eager["many"]))
-    return listed + [row(f"eager handler, {part}", [handler[part]]) for part in _PARTS]
+    if eager:
+        listed += [row(f"eager engine, {part}", [eager[part]]) for part in _PARTS]
+        listed.append(row("eager engine, many", eager["many"]))
+    if handler:
+        listed += [row(f"eager handler, {part}", [handler[part]]) for part in _PARTS]
+    return listed
 
 
 def plot(models: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -91,9 +97,11 @@ def plot(models: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         middle = sorted(found["runs"], key=lambda run: run["first"]["times"]["max"])[len(found["runs"]) // 2]
         for label, colour, runs in (
             ("graphs", "#0b7a75", middle),
-            ("eager engine", "#d9822b", found["eager"]),
-            ("eager handler, no HTTP", "#7a7f87", found["handler"]),
+            ("eager engine", "#d9822b", found.get("eager")),
+            ("eager handler, no HTTP", "#7a7f87", found.get("handler")),
         ):
+            if runs is None:
+                continue
             for part, style in (("first", "-"), ("steady", ":")):
                 curve = runs[part]["curve"]
                 shares = [100 * index / (len(curve) - 1) for index in range(len(curve))]
