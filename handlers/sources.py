@@ -18,6 +18,7 @@ from handlers.spec import ModelSpec
 
 PACKAGE = "package:"
 RANDOM = "random:"
+_LOCATION = b"location"  # onnx.proto, TensorProto.external_data: the key that names a file
 
 
 def resolve(source: str, folder: Path) -> Path:
@@ -77,12 +78,41 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def graph_digest(path: Path) -> str:
+    """The SHA-256 (hex) of an ONNX graph, and of the files that its weights are in where they are not in it.
+
+    A file that is no graph has a digest, too: what is wrong with it is said by whoever loads it.
+    """
+    digest = file_digest(path)
+    if _LOCATION not in path.read_bytes():
+        return digest
+    import onnx  # takes half a second, and few graphs have such files
+    from google.protobuf.message import DecodeError
+    from onnx.external_data_helper import uses_external_data
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError:
+        return digest
+    files = {
+        entry.value
+        for tensor in model.graph.initializer
+        if uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    if not files:
+        return digest
+    facts = [digest, *(file_digest(path.parent / name) for name in sorted(files))]
+    return hashlib.sha256(" ".join(facts).encode()).hexdigest()
+
+
 def model_digest(spec: ModelSpec, folder: Path) -> str:
     """The SHA-256 (hex) of all that decides what a model computes.
 
     That is the engine's description, the outputs (their order and dtypes are compiled into graphs), its source and
-    weights, and, where the source or the handler is code, every Python file of the folder. The name, the plan and the
-    limits are not part of it.
+    weights (those too that an ONNX graph keeps in files of their own), and, where the source or the handler is code,
+    every Python file of the folder. The name, the plan and the limits are not part of it.
     """
     engine = spec.engine
     facts: dict[str, object] = {
@@ -93,7 +123,8 @@ def model_digest(spec: ModelSpec, folder: Path) -> str:
     files = {source: resolve(source, folder) for source in (engine.source, engine.weights or "") if _is_file(source)}
     if class_source(engine.source) or (folder / "handler.py").is_file():
         files |= {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
-    facts["files"] = {name: file_digest(path) for name, path in sorted(files.items())}
+    digest = graph_digest if engine.kind == "onnx" else file_digest
+    facts["files"] = {name: digest(path) for name, path in sorted(files.items())}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -31,13 +31,14 @@ import numpy as np
 import onnxruntime
 
 from handlers.engines.binding import Bound, Times, device_of
-from handlers.engines.onnxgraph import graph_digest, with_dims
+from handlers.engines.onnxgraph import with_dims
 from handlers.engines.placement import Placement
 from handlers.engines.providers import Unusable
 from handlers.engines.session import Blueprint, Opened, open_session, plain_settings
 from handlers.errors import InvalidInput, ModelError
 from handlers.handler import Tensors
 from handlers.shapes import Shape
+from handlers.sources import graph_digest
 
 PROGRAM = ".mxr"
 _CACHE_OPTION = "migraphx_model_cache_dir"

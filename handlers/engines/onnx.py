@@ -31,14 +31,14 @@ import onnxruntime
 from handlers.engines import migraphx, tuning
 from handlers.engines.binding import Bound, Times, device_of
 from handlers.engines.engine import Engine, example
-from handlers.engines.onnxgraph import ONE_NODE, graph_digest
+from handlers.engines.onnxgraph import ONE_NODE
 from handlers.engines.placement import Placement, shortfall
 from handlers.engines.providers import EXHAUSTIVE, PROVIDERS, Unavailable, Unusable, check_available, check_options
 from handlers.engines.session import ERRORS, Blueprint, Opened, open_session, plain_settings, quiet
 from handlers.errors import InvalidInput, ModelError
 from handlers.handler import Tensors
 from handlers.shapes import Shape
-from handlers.sources import resolve
+from handlers.sources import graph_digest, resolve
 from handlers.spec import TensorSpec
 
 log = logging.getLogger("preheat.onnx")

@@ -4,10 +4,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from handlers.errors import ModelError
-from handlers.sources import class_source, file_digest, load_class, model_digest, resolve
+from handlers.sources import class_source, file_digest, graph_digest, load_class, model_digest, resolve
 from handlers.spec import ModelSpec
 
 Describe = Callable[..., ModelSpec]
@@ -118,3 +121,31 @@ def test_model_digest_follows_code_and_arguments(describe: Describe, net_folder:
     assert model_digest(describe(engine | {"arguments": {"width": 5}}), net_folder) != first
     (net_folder / "helper.py").write_text("x = 1")
     assert model_digest(describe(engine), net_folder) != first
+
+
+def save_graph(path: Path, value: float, external: bool) -> None:
+    path.parent.mkdir()
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy"]
+    weights = numpy_helper.from_array(np.full((64, 64), value, np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", tensors[:1], tensors[1:], [weights])
+    onnx.save(helper.make_model(graph), path, save_as_external_data=external, location="weights.bin", size_threshold=0)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_other_weights_are_another_graph_wherever_they_are(tmp_path: Path, describe: Describe, external: bool) -> None:
+    for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        save_graph(tmp_path / name / "net.onnx", value, external)
+    a, b, c = (graph_digest(tmp_path / name / "net.onnx") for name in "abc")
+    assert a == b != c
+    spec = describe({"kind": "onnx", "source": "net.onnx"})
+    assert (
+        model_digest(spec, tmp_path / "a") == model_digest(spec, tmp_path / "b") != model_digest(spec, tmp_path / "c")
+    )
+    same = (tmp_path / "a" / "net.onnx").read_bytes() == (tmp_path / "c" / "net.onnx").read_bytes()
+    assert same is external, "the graphs themselves differ only where the weights are in them"
+
+
+@pytest.mark.parametrize("text", [b"nonsense", b"a location in nonsense"])
+def test_a_file_that_is_no_graph_has_a_digest_too(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "net.onnx").write_bytes(text)
+    assert graph_digest(tmp_path / "net.onnx") == file_digest(tmp_path / "net.onnx")

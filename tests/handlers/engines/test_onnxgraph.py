@@ -1,4 +1,4 @@
-"""Digests of graphs with their weights, graphs with other dims, and the smallest graph."""
+"""Graphs with other dims, and the smallest graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from handlers.engines.onnxgraph import ONE_NODE, graph_digest, with_dims
+from handlers.engines.onnxgraph import ONE_NODE, with_dims
 from handlers.shapes import Shape
 
 
@@ -31,27 +31,6 @@ def session(graph: bytes, folder: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-@pytest.mark.parametrize("external", [False, True])
-def test_other_weights_are_another_graph(tmp_path: Path, external: bool) -> None:
-    for name, value in (("a", 1), ("b", 1), ("c", 2)):
-        (tmp_path / name).mkdir()
-        save(tmp_path / name / "net.onnx", np.full((64, 64), value, np.float32), external)
-    a, b, c = (graph_digest(tmp_path / name / "net.onnx") for name in "abc")
-    assert a == b != c
-    if external:
-        files = [(tmp_path / name / "net.onnx").read_bytes() for name in "ac"]
-        assert files[0] == files[1], "the graphs are the same, only their weights' files are not"
-
-
-def test_a_graph_with_a_location_and_no_file_is_its_own_digest(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(ONE_NODE.replace(b"\x01g", b"\x01g"))
-    plain = graph_digest(tmp_path / "net.onnx")
-    model = onnx.load_from_string(ONE_NODE)
-    model.producer_name = "location"
-    (tmp_path / "named.onnx").write_bytes(model.SerializeToString())
-    assert len(graph_digest(tmp_path / "named.onnx")) == len(plain) == 64
 
 
 @pytest.mark.parametrize("external", [False, True])
