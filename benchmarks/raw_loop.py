@@ -39,7 +39,7 @@ def _module(spec: ModelSpec, folder: Path) -> Callable[[np.ndarray], object]:
     """PyTorch's own call, eagerly."""
     import torch
 
-    from handlers.engines.torch import build_module
+    from handlers.engines.module import build_module
 
     torch.set_num_threads(1)
     module = build_module(spec, folder).eval()

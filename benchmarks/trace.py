@@ -90,7 +90,7 @@ def measure(database: Path) -> dict[str, float]:
         cpu.append(time.process_time())
         clock.append(time.perf_counter())
 
-    from handlers.engines.torch import build_module, forward
+    from handlers.engines.module import build_module, forward
     from warmup.trace.torch import trace_torch
 
     module = build_module(spec, MODEL)

@@ -18,7 +18,7 @@ import torch
 from benchmarks.gpu.clients import curve
 from benchmarks.gpu.subject import DRY, SUBJECTS
 from handlers.engines.engine import example
-from handlers.engines.torch import build_module
+from handlers.engines.module import build_module
 from handlers.shapes import Shape
 from handlers.spec import load_spec
 from serving.bench.latency import summarize

@@ -37,7 +37,7 @@ def test_the_benchmarks_models_are_not_served_by_default() -> None:
     ids=["resnet50", "resnet18"],
 )
 def test_the_residual_networks_are_what_they_say(folder: Path, parameters: int) -> None:
-    from handlers.engines.torch import build_module
+    from handlers.engines.module import build_module
 
     spec = load_spec(folder)
     assert sum(parameter.numel() for parameter in build_module(spec, folder).parameters()) == parameters

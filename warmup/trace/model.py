@@ -23,7 +23,7 @@ def trace(spec: ModelSpec, folder: Path, shapes: Iterable[Shape], *, nhwc: bool 
     """
     try:
         if spec.engine.kind == "torch":
-            from handlers.engines.torch import build_module, forward
+            from handlers.engines.module import build_module, forward
             from warmup.trace.torch import trace_torch
 
             nhwc = nhwc_suggested() if nhwc is None else nhwc

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from handlers.engines.torch import DTYPES
+from handlers.engines.module import DTYPES
 from handlers.shapes import Shape
 from warmup.miopen.layouts import CHANNELS_LAST, DEFAULT, packed_strides
 from warmup.miopen.problem import ConvProblem

@@ -13,7 +13,8 @@ from torch._dynamo.utils import counters
 
 from handlers.engines import torch as torch_engine
 from handlers.engines.engine import example, open_engine
-from handlers.engines.torch import TorchEngine, build_module, choose_device, to_array, to_tensor
+from handlers.engines.module import build_module
+from handlers.engines.torch import TorchEngine, choose_device, to_array, to_tensor
 from handlers.errors import InvalidInput, ModelError
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec

@@ -50,7 +50,7 @@ def torch_model(folder: Path, **engine: object) -> Model:
 
 def onnx_twin(folder: Path, torch_model: Model) -> Model:
     """An ONNX file with the weights of the torch model, and other names."""
-    from handlers.engines.torch import build_module
+    from handlers.engines.module import build_module
 
     folder.mkdir()
     weights = {
