@@ -81,7 +81,11 @@ def test_reads_a_description_and_fills_in_the_rest(tmp_path: Path) -> None:
             "engine: providers: not of kind python",
         ),
         ("engine", {"kind": "torch", "source": "a.pt2", "options": {}}, "engine: options: not of kind torch"),
-        ("engine.tf32", True, "engine: tf32: not of kind onnx, which has kind, min_placement, options, precision, providers"),
+        (
+            "engine.tf32",
+            True,
+            "engine: tf32: not of kind onnx, which has kind, min_placement, options, precision, providers",
+        ),
         ("inputs", 2 * DOCUMENT["inputs"], "inputs: more than one is named x"),
         ("outputs", 2 * DOCUMENT["inputs"], "outputs: more than one is named x"),
         ("batching.queue", 0, "batching.queue"),
