@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import urllib.request
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from handlers.shapes import Shape
 from serving.process import ServerProcess
 from warmup.stores.migraphx import MIGraphXStore
+from warmup.trace.onnx import trace_onnx
 
 pytestmark = pytest.mark.miopen
 SHAPES = ("x=1x3x20x20:fp32", "x=1x3x20x24:fp32")
@@ -29,6 +33,11 @@ for run in runs:
     (y,) = session.run(None, {"x": np.zeros((1, 3, 20, int(width)), np.float32)})
     print(y.shape)
     print("#", file=sys.stderr)
+"""
+COMPILES = """
+import sys
+import onnxruntime
+onnxruntime.InferenceSession(sys.argv[1], providers=["MIGraphXExecutionProvider"])
 """
 TICKS = """
 import sys, threading, time
@@ -168,6 +177,16 @@ def test_a_server_of_the_bundle_compiles_nothing_after_ready(migraphx, shipped, 
     text = "".join(server.log)
     assert "[MIGraphX EP]" in text and COMPILE not in text
     assert machine.count("compile") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("PREHEAT_LARGE_MODELS"), reason="set $PREHEAT_LARGE_MODELS to run it")
+def test_it_asks_miopen_for_what_is_predicted(migraphx, machine):
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
+    done = migraphx.run(machine, "-c", COMPILES, str(path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    trace = trace_onnx(path, [Shape.parse("data_0=1x3x224x224:fp32")])
+    assert machine.keys() == {problem.find_db_key() for shape in trace for problem in shape.calls}
 
 
 def infer(address: str, x: np.ndarray) -> dict:
