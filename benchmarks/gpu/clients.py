@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from serving.bench import BenchResult, run
@@ -16,6 +17,15 @@ _CURVE = 200  # points of the percentile curve that is kept
 def one(url: str, name: str, requests: int, seed: int) -> BenchResult:
     """One client, one request at a time."""
     return run(url, name, requests=requests, concurrency=1, first=requests, seed=seed)
+
+
+@dataclass(frozen=True)
+class Load:
+    """``processes`` client processes with ``each`` connections, ``requests`` in each process."""
+
+    processes: int
+    each: int
+    requests: int
 
 
 class Clients:
@@ -49,6 +59,12 @@ class Clients:
             "client_cpu": sum(result.client_cpu for result in results),
             "hit_rate": min(result.hit_rate or 0.0 for result in results),
         }
+
+
+def flood(url: str, name: str, load: Load, seed: int = 0) -> dict[str, Any]:
+    """A load from client processes of its own."""
+    with Clients(load.processes, load.each) as clients:
+        return clients.flood(url, name, load.requests, seed)
 
 
 def _import(number: int) -> None:
