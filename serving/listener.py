@@ -53,6 +53,11 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return len(self._connections)
+
     async def start(self) -> None:
         """Begins to serve on the running event loop."""
         loop = asyncio.get_running_loop()

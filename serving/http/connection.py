@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handing_over = False
         self._stalled = False  # the client does not take what was sent to it
         self._paused = False  # nothing is read
+        self._unsent = 0  # bytes, when the listener last looked
         self._lingering = False  # everything is said, and the client is given time to hear it
         self._since = self._loop.time()  # the last change of state
         self.closed = self._loop.create_future()
@@ -89,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._stalled = False
+        self._since = self._loop.time()
         self._next()
 
     # What the receiver calls.
@@ -168,8 +170,11 @@ class Connection(asyncio.BufferedProtocol):
     def look(self, now: float) -> None:
         """Ends what has lasted too long; ``now`` is the event loop's time."""
         since, head_since = self._since, self._receiver.head_since
-        if self._stalled:
-            if now - since > _STALLED_SECONDS:
+        if self._stalled or self._transport.is_closing():  # which it is until the client has taken the last answer
+            unsent = self._transport.get_write_buffer_size()
+            if unsent != self._unsent:
+                self._unsent, self._since = unsent, now
+            elif now - since > _STALLED_SECONDS:
                 self._transport.abort()
         elif self._lingering:
             if now - since > _LINGER_SECONDS:
@@ -184,11 +189,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def shut(self) -> None:
         """Takes no more requests, and closes once what was taken is answered."""
+        if self._receiver.receiving_body:  # whose client is to learn more than that the connection broke
+            self._receiver.reject(503, "the server is stopping")
         self._receiver.finish()
-        if self._current is None:
-            self._transport.close()
-        else:
+        if self._current is not None:
             self._current.keep_alive = False
+        elif not self._lingering:
+            self._transport.close()
 
     def abort(self) -> None:
         """Closes at once."""

@@ -18,7 +18,8 @@ import numpy as np
 from serving.http.request import BodyLimits, BodyTooLarge, EncodingRefused, Request, Sender
 from serving.lanes.job import ClientGone, RequestTimedOut
 
-HEAD_BYTES = 65536  # of a request line with its headers
+HEAD_BYTES = 65536  # of a request line with its headers, and of what is neither chunk nor its size in a chunked body
+_CHUNK_BYTES = 16  # of a chunk's size and line breaks
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 # Filled and emptied within one call of the event loop, so one serves all connections. Small, because what a large body
@@ -63,8 +64,9 @@ class Receiver:
         self._head_bytes = 0
         self._request: Request | None = None  # the head is there, the body is not
         self._limits: BodyLimits | None = None  # None where there is no body to come
-        self._parts: list[bytes] = []
+        self._part: bytes | bytearray = b""  # of the body
         self._size = 0
+        self._framing = 0  # bytes of a chunked body that are not its own
         self._body: memoryview | None = None  # which the kernel fills
         self._timer: asyncio.TimerHandle | None = None
         self.head_since = 0.0  # the event loop's time at the first byte of a head that is not whole; 0 where none is
@@ -97,42 +99,58 @@ class Receiver:
         self._over = True
 
     def reject(self, status: int, why: str) -> None:
-        """Takes no more, since what comes is no request."""
-        if self._request is not None:
-            self._refuse(ClientGone(f"the body cannot be read: {why}"))
-        elif not self._over:
+        """Takes no more, since what comes is no request, or not to be read to its end."""
+        if not self._over:
             self._over = True
+            self._stop_timer()
+            self._forget()
             self._owner.rejected(status, why)
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
+        if self._request is None:
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if (
+            self._request is not None
+        ):  # a chunked body's trailer, which must not be taken for a header (RFC 9110, 6.5.1)
+            return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers = self._headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
+        if self._request is not None:  # see _parse
+            return
         parser, headers = self._parser, self._headers
         if self._head_bytes > HEAD_BYTES:  # with what there is of a body: look closer
             self._head_bytes = len(self._url) + sum(len(name) + len(value) for name, value in headers.items())
             self._limit_head()
         if self._over:
             return
-        path, _, query = _origin_form(self._url).partition("?")
+        coding = headers.get("transfer-encoding", "chunked")
+        if coding.lower() != "chunked":
+            self.reject(501, f"transfer-encoding {coding!r} is not supported; send the body as it is, or in chunks")
+            return
+        try:
+            path, _, query = _origin_form(self._url).partition("?")
+        except httptools.HttpParserInvalidURLError:
+            self.reject(400, "not HTTP/1.1: Invalid request target")
+            return
+        method = parser.get_method().decode("latin-1")
         request = self._request = Request(
             self._owner,
-            parser.get_method().decode("latin-1"),
+            method,
             unquote(path) if "%" in path else path,
             query,
             headers,
             parser.get_http_version(),
-            parser.should_keep_alive(),
+            parser.should_keep_alive() and method != "CONNECT",  # behind that comes what is meant for somebody else
         )
         self._head_bytes = 0
         self.head_since = 0.0
         length = int(headers.get("content-length", 0))
-        if not length and "transfer-encoding" not in headers:
+        if method == "CONNECT" or not length and "transfer-encoding" not in headers:
             return
         limits = self._limits = self._owner.limits(request)
         encoding = headers.get("content-encoding", "identity")
@@ -140,21 +158,30 @@ class Receiver:
             self._refuse(EncodingRefused(f"content-encoding {encoding!r} is not supported; send the body as it is"))
         elif length > limits.most:  # the parser believes a declared length, so it is looked at before the body
             self._refuse(BodyTooLarge(f"the body has {length} bytes, at most {limits.most} are allowed"))
-        elif headers.get("expect", "").lower() == "100-continue":
+        elif headers.get("expect", "").lower() == "100-continue" and request.version != "1.0":
             self._owner.proceed()
 
     def on_body(self, part: bytes) -> None:
         if self._limits is None:  # refused already
             return
-        self._parts.append(part)
+        if not self._size:
+            self._part = part
+        else:  # in one piece, since objects for many small chunks would take much more memory than the body
+            if isinstance(self._part, bytes):
+                self._part = bytearray(self._part)
+            self._part += part
         self._size += len(part)
+        self._framing -= len(part)
         most = self._limits.most
         if self._size > most:
             self._refuse(BodyTooLarge(f"the body has more than {most} bytes, at most {most} are allowed"))
 
+    def on_chunk_header(self) -> None:
+        self._framing -= _CHUNK_BYTES
+
     def on_message_complete(self) -> None:
-        if self._request is not None:
-            self._complete(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+        if self._request is not None and (self._limits is None or not self._parser.should_upgrade()):
+            self._complete(self._part if isinstance(self._part, bytes) else memoryview(self._part).toreadonly())
 
     def _feed(self, data: memoryview) -> None:
         if self._over:
@@ -162,10 +189,10 @@ class Receiver:
         if self._request is None:
             self.head_since = self.head_since or self._loop.time()
             self._head_bytes += len(data)
+        else:
+            self._framing += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._over = True  # there is nothing to upgrade to, and what follows the request is not HTTP/1.1
+            self._parse(data)
         except httptools.HttpParserCallbackError:
             raise  # a fault of ours
         except httptools.HttpParserError as error:
@@ -173,11 +200,29 @@ class Receiver:
             return
         if self._request is None:
             self._limit_head()
+        elif self._framing > HEAD_BYTES:
+            self.reject(431, f"the chunks' extensions and the trailer have more than {HEAD_BYTES} bytes")
         elif self._limits is not None and self._timer is None:
             self._timer = self._loop.call_later(self._limits.seconds, self._late)
             declared = self._request.headers.get("content-length")
             if declared is not None:
                 self._receive_directly(int(declared), self._limits)
+
+    def _parse(self, data: memoryview) -> None:
+        """Has the parser read. To it an offer to upgrade ends HTTP/1.1 at once; but nothing here can be upgraded to, so
+        the request has its body and others may follow it (RFC 9110, 7.8).
+        """
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+            self._parser = httptools.HttpRequestParser(self)
+            if self._request is not None:  # its head once more, without the offer
+                length = self._headers.get("content-length")
+                framing = f"content-length: {length}" if length else "transfer-encoding: chunked"
+                self._parser.feed_data(f"POST / HTTP/1.1\r\n{framing}\r\n\r\n".encode())
 
     def _limit_head(self) -> None:
         if self._head_bytes > HEAD_BYTES:
@@ -189,8 +234,7 @@ class Receiver:
         spare = np.empty(length + _ALIGNMENT, np.uint8) if room is None else np.frombuffer(room, np.uint8)
         start = -(spare.ctypes.data + limits.aligned) % _ALIGNMENT
         body = spare.data[start : start + length]
-        body[: self._size] = b"".join(self._parts)
-        self._parts = []
+        body[: self._size] = self._part
         self._body = body
         self._parser = httptools.HttpRequestParser(self)
 
@@ -208,12 +252,15 @@ class Receiver:
         """Hands over the request that is being received."""
         request = self._request
         assert request is not None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._forget()
         request.body = body
         self._over = self._over or request.fault is not None or not request.keep_alive
         self._owner.received(request)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _origin_form(target: bytes) -> str:

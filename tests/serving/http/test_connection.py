@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from serving.lanes.job import ClientGone, RequestTimedOut
 from serving.listener import HttpServer, reserve
 
 TEXT = (("content-type", "text/plain"),)
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 SECONDS = 10.0  # for what must happen; only a failing test waits so long
 
 
@@ -280,6 +282,13 @@ def test_a_body_that_does_not_come_is_given_up(framing: bytes) -> None:
         (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 20000 + b"\r\n", 431),
         (b"GET /" + b"a" * 100_000, 431),
+        (b"GET http://x:port/ HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"GET http:// HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 501),
+        (CHUNKED + b"zz\r\nabc\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"3\r\nabc\r\n0\r\ncontent-length: 5\r\n\r\n", 400),
+        (CHUNKED + b"3\r\nabc\r\n0\r\n" + b"a: b\r\n" * 20000, 431),
+        (CHUNKED + b"3;" + b"a" * 100_000, 431),
     ],
 )
 def test_what_is_not_http_ends_the_connection(text: bytes, status: int) -> None:
@@ -314,20 +323,76 @@ def test_a_chunked_body_that_turns_to_garbage_is_no_request() -> None:
     async def test() -> None:
         application = Echo()
         async with served(application) as connect:
-            head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
-            await exchange(connect, head, b"zz\r\n\r\n")
-        assert isinstance(application.faults[0], ClientGone)
+            status, _, body = await exchange(connect, CHUNKED + b"3\r\nabc\r\n", b"zz\r\n\r\n")
+            assert (status, application.requests) == (400, []) and b"chunk size" in body
 
     run(test)
 
 
-def test_an_offer_to_upgrade_is_ignored() -> None:
+def test_a_trailer_is_no_header() -> None:
+    async def test() -> None:
+        application = Echo()
+        async with served(application) as connect:
+            _, _, body = await exchange(connect, CHUNKED + b"3\r\nabc\r\n0\r\nx: y\r\nhost: z\r\n\r\n")
+            assert body == b"POST / abc" and application.requests[0].headers["host"] == "x"
+            assert "x" not in application.requests[0].headers
+
+    run(test)
+
+
+def test_a_body_in_tiny_chunks_is_taken_as_a_whole() -> None:
     async def test() -> None:
         async with served(Echo()) as connect:
-            status, _, body = await exchange(
-                connect, b"GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nrest"
-            )
-            assert (status, body) == (200, b"GET /ws ")
+            body = bytes(range(256)) * 200
+            chunks = b"".join(b"2\r\n%b\r\n" % body[at : at + 2] for at in range(0, len(body), 2))
+            _, _, found = await exchange(connect, CHUNKED, chunks + b"0\r\n\r\n")
+            assert found == b"POST / " + body
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [0, 3, 100_000])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_an_offer_to_upgrade_is_ignored(size: int, chunked: bool, together: bool) -> None:
+    """What Java's client and ``curl --http2`` send with their first request."""
+    body = b"x" * size
+    framing, sent = b"content-length: %d" % size, body
+    if chunked:
+        framing, sent = b"transfer-encoding: chunked", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if size else b"0\r\n\r\n"
+    offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    first = b"POST /1 HTTP/1.1\r\nhost: x\r\n" + offer + framing + b"\r\n\r\n"
+
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            for piece in [first + sent + first + sent] if together else [first, sent, first, sent]:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            for _ in range(2):
+                status, _, found = await answer(reader)
+                assert (status, found) == (200, b"POST /1 " + body)
+
+    run(test)
+
+
+def test_nothing_follows_a_request_for_a_tunnel() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            reader, writer = await connect()
+            writer.write(b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+            assert (await answer(reader))[1]["connection"] == "close"
+            assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+
+    run(test)
+
+
+def test_an_old_client_is_not_told_to_go_on() -> None:
+    async def test() -> None:
+        async with served(Echo()) as connect:
+            head = b"POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+            assert (await exchange(connect, head, b"abc"))[2] == b"POST / abc"
 
     run(test)
 
@@ -395,21 +460,66 @@ def test_what_lasts_too_long_is_ended(
     run(test)
 
 
-def test_an_answer_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "last"), [(8 << 20, b""), (8 << 20, b"close"), (10_000, b"close")])
+def test_an_answer_that_nobody_takes_is_given_up(size: int, last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a connection's end wait for that, however little is left to send."""
     monkeypatch.setattr(connection, "_STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("serving.listener._LOOK_SECONDS", 0.01)
+
+    class Full(Echo):
+        def respond(self, request: Request) -> None:
+            request.respond(200, TEXT, bytes(size))
+
+    async def test() -> None:
+        server = HttpServer(Full(), reserve("127.0.0.1", 0))
+        await server.start()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            many = (8 << 20) // size  # more than the kernel keeps for a client that does not read
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n" * many + b"GET / HTTP/1.1\r\nconnection: %b\r\n\r\n" % last)
+            while not server.open:
+                await asyncio.sleep(0.01)
+            while server.open:
+                await asyncio.sleep(0.01)
+        await server.close()
+
+    run(test)
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_STALLED_SECONDS", 0.5)
     monkeypatch.setattr("serving.listener._LOOK_SECONDS", 0.01)
 
     class Flood(Echo):
         def __call__(self, request: Request) -> None:
-            request.respond(200, TEXT, bytes(64 << 20))
+            request.respond(200, TEXT, bytes(16 << 20))
 
     async def test() -> None:
         async with served(Flood()) as connect:
             reader, writer = await connect()
-            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-                await asyncio.sleep(0.1)  # takes nothing for a while
-                await asyncio.wait_for(reader.readexactly(64 << 20), SECONDS)
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            for _ in range(16):
+                assert len(await reader.readexactly(1 << 20)) == 1 << 20
+                await asyncio.sleep(0.1)
+
+    run(test)
+
+
+def test_a_client_that_sends_its_body_while_the_server_closes_learns_why() -> None:
+    async def test() -> None:
+        application = Echo()
+        server = HttpServer(application, reserve("127.0.0.1", 0))
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 100000\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"abc")
+        closing = asyncio.ensure_future(server.close())
+        status, headers, _ = await answer(reader)
+        assert (status, headers["connection"]) == (503, "close")
+        writer.close()
+        await closing
+        assert not application.requests
 
     run(test)
 
