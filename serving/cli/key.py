@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,8 @@ def key(
     with reported(ProblemError, NotADatabase, OSError):
         dtypes = parse_dtypes(dtype) if dtype else None
         databases = [FindDb.read(path) for path in missing_from or ()]
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a line that is no text is one line that is no problem
     told: set[str] = set()
     open_questions: Counter[str] = Counter()
     failed = False

@@ -181,7 +181,7 @@ def from_driver_line(line: str, dtypes: tuple[str, str, str] | None = None) -> D
 
 def is_driver_line(text: str) -> bool:
     """Whether a text is meant as a driver command rather than as a key."""
-    return "MIOpenDriver" in text or re.match(r"\s*[a-z]+\w*\s+-", text) is not None
+    return "MIOpenDriver" in text or re.match(r"\s*[a-z]\w*\s+-", text) is not None
 
 
 def _split(line: str) -> tuple[str, list[str]]:

@@ -18,6 +18,7 @@ from warmup.miopen.names import DbName, DbNameError, Kind
 from warmup.miopen.records import ALGORITHMS, Item, inspect
 from warmup.miopen.records import Solution as Solution
 from warmup.miopen.scan import ALGORITHM_NAMES, Columns, Names, chunks, scan
+from warmup.miopen.writing import refuse_special
 
 BZ2_MAGIC, SQLITE_MAGIC = b"BZh", b"SQLite format 3\0"
 
@@ -194,7 +195,8 @@ def name_of(path: Path) -> DbName | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a database, decompressed if need be; raises NotADatabase for broken bzip2."""
+    """The bytes of a database, decompressed if need be; raises NotADatabase for broken bzip2, SpecialFile, OSError."""
+    refuse_special(path)
     with path.open("rb") as file:
         magic = file.read(len(BZ2_MAGIC))
         file.seek(0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,22 @@ def test_only_what_a_database_lacks_each_once(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, f"{other}\n")
     result = _key(f"{LINE}\n", "--missing-from", str(tmp_path / "absent.ufdb.txt"))
     assert result.exit_code == 2 and "absent.ufdb.txt" in result.stderr
+
+
+def test_bytes_that_are_no_text_are_one_line_that_is_no_problem() -> None:
+    result = CliRunner().invoke(app, ["key"], input=b"\xff\xfe\n" + KEY.encode() + b"\n")
+    assert (result.exit_code, result.stdout) == (1, f"{KEY}\n")
+    assert "line 1: " in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_giant_line_is_read_in_one_go() -> None:
+    """A pattern that goes back and forth in it would not be done within the day."""
+    result = _key("a" * 1_000_000 + f"\n{KEY}\n")
+    assert (result.exit_code, result.stdout) == (1, f"{KEY}\n")
+
+
+def test_a_pipe_is_not_waited_for_where_a_database_is_expected(tmp_path: Path) -> None:
+    pipe = tmp_path / "find"
+    os.mkfifo(pipe)
+    result = _key(KEY, "--missing-from", str(pipe))
+    assert (result.exit_code, result.stderr) == (2, f"preheat: {pipe} is not a regular file\n")
