@@ -259,8 +259,12 @@ class ServedModel:
             settle(job, outcome)
             return job
         job.settle = settle
+        lane = self._lane
+        if route.tails is None:
+            lane = self._lane_for_cold(inputs, dims)
+            job.first = self._cold_shapes.count(dims) == 1
         try:
-            (self._lane if route.tails is not None else self._lane_for_cold(inputs, dims)).submit(job)
+            lane.submit(job)
         except QueueFull:
             self.recorder.rejected("queue_full")
             raise
@@ -327,18 +331,20 @@ class ServedModel:
     def _cold_lane(self) -> ColdLane:
         """The cold lane, which loads an engine of its own when it is first needed; jobs may be given to it at once."""
         if self._cold is None:
-            self._cold = ColdLane(self.spec, self._open, self._deliver)
-            self._cold.start().add_done_callback(self._cold_loaded)
+            lane = self._cold = ColdLane(self.spec, self._open, self._deliver)
+            lane.ended.add_done_callback(lambda ended: self._cold_ended(lane, ended))
+            lane.start().add_done_callback(lambda loaded: self._cold_ended(lane, loaded))
         return self._cold
 
-    def _cold_loaded(self, loaded: Future[None]) -> None:
-        """Called on the cold lane's thread: one that could not load must not stand in the way of a second try."""
-        if loaded.exception() is not None:
-            log.error("model %s: the cold lane could not load: %s", self.name, loaded.exception())
-            self._loop.call_soon_threadsafe(self._forget_cold_lane)
+    def _cold_ended(self, lane: ColdLane, future: Future[None]) -> None:
+        """Called on the cold lane's thread: one that did not load, or died, must not stand in the way of another."""
+        if future.exception() is not None:
+            log.error("model %s: the cold lane is lost: %s", self.name, future.exception())
+            self._loop.call_soon_threadsafe(self._forget_cold_lane, lane)
 
-    def _forget_cold_lane(self) -> None:
-        self._cold = None
+    def _forget_cold_lane(self, lane: ColdLane) -> None:
+        if self._cold is lane:
+            self._cold = None
 
     def _open(self) -> Engine:
         framework.apply(self._switches)
@@ -358,7 +364,7 @@ class ServedModel:
         self._outstanding.remove(job)
         if job.lane is not None:
             job.lane.release()
-        if job.outcome is Outcome.COLD and self._cold_shapes.count(job.dims) == 1 and not isinstance(answer, Exception):
+        if job.first and not isinstance(answer, Exception):
             self.recorder.cold("first_call", job.executed - job.started)
         settle(job, answer)
 

@@ -154,7 +154,7 @@ class Graphs:
                 sources = [source(self._readable, going, part) for going, part in zip(side.going, columns, strict=True)]
                 for index, (target, pieces) in enumerate(zip(side.inputs, sources, strict=True)):
                     filled = _fill(target, pieces)
-                    if filled < target.shape[0]:
+                    if target.dim() and filled < target.shape[0]:
                         target[filled:].fill_(pad[index])
                 side.graph.replay()
                 for output, place in zip(side.outputs, side.returned, strict=True):

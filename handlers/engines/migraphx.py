@@ -44,6 +44,7 @@ PROGRAM = ".mxr"
 _CACHE_OPTION = "migraphx_model_cache_dir"
 _PASSING = 4  # sessions of shapes that are not planned; each holds the weights on the device once more
 # Where the weights are that a graph given as bytes keeps in files (onnxruntime_session_options_config_keys.h).
+_UNUSABLE = 3  # exit status of a compiling process on which the provider does not work
 _INITIALIZERS = "session.model_external_initializers_file_folder_path"
 # MIGraphX's own switches change the programs that it makes; these two only what it prints.
 _SWITCHES, _PRINTS = "MIGRAPHX_", ("MIGRAPHX_TRACE_", "MIGRAPHX_TIME_")
@@ -244,6 +245,8 @@ def _compile_apart(sessions: Sessions, shape: Shape, directory: Path) -> int:
     )
     if done.returncode:
         reason = done.stdout.strip().splitlines()[-1:] or [f"the process ended with status {done.returncode}"]
+        if done.returncode in (_UNUSABLE, -signal.SIGKILL):  # the device's or the node's fault, not the shape's
+            raise Unusable(f"{shape}: {reason[0]}")
         raise ModelError(f"{sessions.path}: {shape}: {reason[0]}")
     return int(done.stdout.split()[-1])
 
@@ -269,4 +272,4 @@ if __name__ == "__main__":
         print(_compile(json.load(sys.stdin)))
     except (ModelError, Unusable) as error:
         print(error)
-        sys.exit(1)
+        sys.exit(_UNUSABLE if isinstance(error, Unusable) else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ _CORE = re.compile(
     r"(Failed to parse provider option .*|Unknown provider option.*|HIP failure \d+: [^;\n]*|Invalid dev.*)"
 )
 _VERBOSE, _ERRORS_ONLY = 0, 3
-_DEFAULT_SEVERITY = 2
+_stdout = threading.Lock()  # there is one standard output for all threads, and it is exchanged for a while
 COMPILE = "Model Compile: Begin"  # migraphx_execution_provider.cc, a warning for every program that it compiles
 
 
@@ -98,7 +99,7 @@ def open_session(
     said = io.StringIO()
 
     def make() -> onnxruntime.InferenceSession:
-        with contextlib.redirect_stdout(said):
+        with _stdout, contextlib.redirect_stdout(said):
             return onnxruntime.InferenceSession(
                 source, settings, providers=[provider], provider_options=[dict(blueprint.options)], enable_fallback=0
             )

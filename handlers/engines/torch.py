@@ -120,7 +120,8 @@ class TorchEngine(Engine):
         if self._graphs is None:
             return super().expect(weights)
         self._graphs.expect(weights)
-        self._largest = max(sum(t.elements * t.numpy_dtype.itemsize for t in shape) for shape in weights)
+        sizes = [sum(t.elements * t.numpy_dtype.itemsize for t in shape) for shape in weights]
+        self._largest = max(sizes, default=0)
         return largest_first(weights)
 
     def note(self, shape: Shape) -> str:

@@ -71,4 +71,8 @@ async def forward(application: Any, request: Request) -> None:
         await application(asgi_scope, receive, send)
     except Exception:  # Starlette has sent its 500 and raises again, so that somebody writes it down
         log.exception("%s %s failed", request.method, request.path)
-    request.respond(status, headers, b"".join(parts))
+    try:
+        request.respond(status, headers, b"".join(parts))
+    except ValueError:  # a header that would break out of its line
+        log.exception("%s %s failed", request.method, request.path)
+        request.respond(500, (("content-type", "application/json"),), b'{"error":"the server failed on this request"}')

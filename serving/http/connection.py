@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[Request] = deque()
         self._rejection: tuple[int, str] | None = None  # what the client is told at the end
         self._handing_over = False
+        self._to_proceed = False  # the client waits to be told to send its body
         self._stalled = False  # the client does not take what was sent to it
         self._paused = False  # nothing is read
         self._unsent = 0  # bytes, when the listener last looked
@@ -99,11 +100,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._application.limits(request)
 
     def proceed(self) -> None:
-        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        """Says so once it cannot be taken for the answer to an earlier request."""
+        self._to_proceed = True
+        self._next()
 
     def received(self, request: Request) -> None:
+        self._to_proceed = False  # its body has come, or never will
         self._waiting.append(request)
-        if self._current is not None and len(self._waiting) >= _AHEAD and not self._paused:
+        if len(self._waiting) >= _AHEAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         self._next()
@@ -131,7 +135,12 @@ class Connection(asyncio.BufferedProtocol):
                 if self._current is request:
                     request.respond(500, _JSON, b'{"error":"the server failed on this request"}')
         self._handing_over = False
-        if self._rejection is not None and self._current is None and not self._stalled:
+        if self._current is not None or self._stalled:
+            return
+        if self._to_proceed:
+            self._to_proceed = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._rejection is not None:
             (status, why), self._rejection = self._rejection, None
             body = orjson.dumps({"error": why})
             self._transport.write(head(status, _JSON, len(body), "close") + body)
@@ -153,11 +162,12 @@ class Connection(asyncio.BufferedProtocol):
         self._since = self._loop.time()
         if close:
             self._end(read=request.fault is None)
-        elif self._waiting or self._rejection is not None:
+        elif self._waiting or self._to_proceed or self._rejection is not None:
             self._next()
 
     def _end(self, read: bool) -> None:
         """Closes once everything is sent; ``read`` where the client has sent nothing that was not read."""
+        self._since = self._loop.time()
         if read or not self._transport.can_write_eof():
             self._transport.close()
             return

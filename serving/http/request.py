@@ -77,7 +77,7 @@ class Request:
 
     async def gone(self) -> None:
         """Returns when the client has hung up before it was answered."""
-        await self._departure()
+        await asyncio.shield(self._departure())  # whoever else waits still does
 
     def hang_up(self) -> None:
         """Called by the connection when it is lost."""

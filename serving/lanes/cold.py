@@ -47,7 +47,7 @@ class ColdLane(EngineThread):
         job.started = job.copied = time.perf_counter()
         try:
             outputs = engine.run(job.inputs)
-        except Exception as error:  # this request fails; the lane lives on
+        except (Exception, SystemExit) as error:  # this request fails; the lane lives on
             log.exception("model %s failed on dims %s", self._spec.name, job.dims)
             self._deliver([(job, failed(self._spec.name, error))])
             return

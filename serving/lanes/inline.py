@@ -92,7 +92,7 @@ class Inline:
             outputs = engine.run(inputs)
             job.executed = time.perf_counter()
             answer = unstack(self._spec, self._handler, outputs, shape, [job])[0][1]
-        except Exception as error:  # this request fails; the model lives on
+        except (Exception, SystemExit) as error:  # this request fails; the model lives on
             log.exception("model %s failed on %s", self._spec.name, shape)
             return failed(self._spec.name, error)
         self._learn(shape, job.executed - job.copied)

@@ -25,7 +25,7 @@ class ExecutionFailed(Exception):
     """The engine raised; the cause is in the log and not for the client (HTTP 500)."""
 
 
-def failed(model: str, error: Exception) -> Exception:
+def failed(model: str, error: BaseException) -> Exception:
     """What the requests of an execution end with that raised ``error``."""
     return error if isinstance(error, (InvalidInput, OutOfDeviceMemory)) else ExecutionFailed(f"model {model!r} failed")
 
@@ -52,6 +52,7 @@ class Job:
         "copied",
         "dims",
         "executed",
+        "first",
         "inputs",
         "lane",
         "outcome",
@@ -72,6 +73,7 @@ class Job:
         self.settle: Settle | None = None
         self.lane: EngineThread | None = None  # in whose queue it has a place, until that is released
         self.abandoned = False
+        self.first = False  # nobody has asked for a cold shape before
         self.submitted = 0.0
         self.started = 0.0  # left the queue
         self.copied = 0.0  # inputs are in the form that the engine runs

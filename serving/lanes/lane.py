@@ -231,7 +231,7 @@ class Lane(EngineThread):
             inputs = stack(self._spec, self._handler, shape, jobs) if apart is None else {}
             copied = time.perf_counter()
             started = engine.start(inputs) if apart is None else engine.start_joined(apart, shape, self._pad())
-        except Exception as error:  # one batch fails; the lane and every other request live on
+        except (Exception, SystemExit) as error:  # one batch fails; the lane and every other request live on
             self._failed(error, shape, jobs)
             return
         self._flights.append(_Flight(tails, size, shape, jobs, copied, started))
@@ -245,7 +245,7 @@ class Lane(EngineThread):
             outputs = engine.finish(flight.started)
             executed = time.perf_counter()
             answers = unstack(self._spec, self._handler, outputs, shape, jobs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failed(error, shape, jobs)
             return
         for job in jobs:
@@ -256,6 +256,6 @@ class Lane(EngineThread):
         self._queues[flight.tails].learn(flight.size, seconds)
         self._on_batch(shape, sum(job.rows for job in jobs), seconds)
 
-    def _failed(self, error: Exception, shape: Shape, jobs: list[Job]) -> None:
+    def _failed(self, error: BaseException, shape: Shape, jobs: list[Job]) -> None:
         log.exception("model %s failed on %s", self._spec.name, shape)
         self._answers += [(job, failed(self._spec.name, error)) for job in jobs]

@@ -143,16 +143,19 @@ class EngineThread(ABC):
         """Runs what is to run next; called only while a job waits."""
 
     def _main(self) -> None:
+        awaited = self._loaded.set_running_or_notify_cancel()  # from here on nobody can cancel it
         try:
             engine = self._open_engine()
             engine.load()
         except BaseException as error:  # SystemExit too: whoever started the lane gets it, whatever it is
             self._fail(error)
-            self._loaded.set_exception(error)
+            if awaited:
+                self._loaded.set_exception(error)
             self.ended.set_result(None)
             return
         self._opened(engine)
-        self._loaded.set_result(None)
+        if awaited:
+            self._loaded.set_result(None)
         try:
             while self._waiting() or not self._stopping:
                 self._receive(engine, block=not self._waiting())
@@ -167,7 +170,8 @@ class EngineThread(ABC):
         else:
             self.ended.set_result(None)
         finally:
-            engine.close()
+            with self._engine_lock:
+                engine.close()
 
     def _fail(self, error: BaseException) -> None:
         """Takes nothing more, and tells everybody who waits."""
@@ -178,7 +182,7 @@ class EngineThread(ABC):
             item = self._inbox.get_nowait()
             if type(item) is list:
                 lost += item
-            elif item is not _STOP:
+            elif item is not _STOP and item[1].set_running_or_notify_cancel():
                 item[1].set_exception(error)
         if lost:
             self._deliver([(job, ExecutionFailed(f"{self._name} failed")) for job in lost])
@@ -201,6 +205,8 @@ class EngineThread(ABC):
             return
 
     def _answer_call(self, engine: Engine, function: Callable[[Engine], Any], future: Future[Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             with self._engine_lock:
                 result = function(engine)

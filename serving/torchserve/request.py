@@ -42,7 +42,9 @@ def payload(entries: Mapping[str, Any], headers: Mapping[str, Any], limit: int) 
     main = next((name for name in BODY_FIELDS if name in fields), next(iter(fields)) if len(fields) == 1 else None)
     if main is None:
         return Payload(b"", kind, fields)
-    return Payload(fields[main], headers.get(main, {}).get("content-type") or _ANY, fields)
+    of_part = headers.get(main)  # or a header of the request that happens to have the field's name
+    kind = of_part.get("content-type") if isinstance(of_part, Mapping) else None
+    return Payload(fields[main], kind or _ANY, fields)
 
 
 def _header(headers: Mapping[str, Any], wanted: str) -> str:

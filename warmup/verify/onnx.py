@@ -90,7 +90,7 @@ class Divergence:
     def to_json(self) -> dict[str, object]:
         return {
             "nodes": [{"name": step.name, "operation": step.operation} for step in self.nodes],
-            "inputs_relative": self.before.relative,
+            "inputs_relative": self.before.relative if np.isfinite(self.before.relative) else None,
             "outputs_relative": self.after.relative if np.isfinite(self.after.relative) else None,
             "fused": not self.alone,
         }

@@ -544,3 +544,81 @@ def test_a_server_that_closes_answers_what_it_has_taken() -> None:
         other.close()
 
     run(test)
+
+
+class Still:
+    """A transport to which much can be written and nothing leaves."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.written))
+
+
+def feed(one: connection.Connection, data: bytes) -> None:
+    one.get_buffer(len(data))[: len(data)] = data
+    one.buffer_updated(len(data))
+
+
+def test_a_client_that_takes_no_answers_is_not_read_any_further() -> None:
+    async def test() -> None:
+        one, transport = connection.Connection(Echo(), set()), Still()
+        one.connection_made(transport)
+        one.pause_writing()
+        for _ in range(7):
+            feed(one, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert transport.reading
+        feed(one, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert not transport.reading
+        one.resume_writing()
+        assert transport.reading and len(transport.written) == 8
+
+    run(test)
+
+
+def test_a_client_is_given_time_to_hear_why_it_is_refused() -> None:
+    async def test() -> None:
+        one, transport = connection.Connection(Echo(), set()), Still()
+        one.connection_made(transport)
+        one._since -= 3600.0
+        feed(one, b"not http\r\n\r\n")
+        assert one._since > asyncio.get_running_loop().time() - 60.0
+
+    run(test)
+
+
+def test_a_body_is_asked_for_when_the_requests_before_it_are_answered() -> None:
+    async def test() -> None:
+        application = Echo()
+        application.hold.clear()
+        async with served(application) as connect:
+            reader, writer = await connect()
+            writer.write(b"GET /first HTTP/1.1\r\nhost: x\r\n\r\n")
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+            await application.called.wait()
+            application.hold.set()
+            assert (await answer(reader))[2] == b"GET /first "
+            assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"abc")
+            assert (await answer(reader))[2] == b"POST / abc"
+
+    run(test)
