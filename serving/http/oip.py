@@ -117,7 +117,7 @@ class Decoder:
             raise InvalidInput(
                 f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
             )
-        request, data = _document(bytes(body if header_length is None else body[:header_length]))
+        request, data = _document(body if header_length is None else body[:header_length])
         arrays = _arrays(body, header_length, request.inputs, data, self._specs)
         binary_default = bool(request.parameters and request.parameters.binary_data_output)
         wanted = _wanted(request.outputs, binary_default) if request.outputs else ()
@@ -170,7 +170,7 @@ def encode(
     return b"".join((head, *buffers)), headers
 
 
-def _document(text: bytes) -> tuple[_Request, list[Any]]:
+def _document(text: bytes | memoryview) -> tuple[_Request, list[Any]]:
     """The request without tensor data, and per input its data: JSON text, a simdjson proxy, or None where absent."""
     try:
         if len(text) <= _TYPED_BYTES:

@@ -40,7 +40,7 @@ class _Parsers(threading.local):
 _parsers = _Parsers()
 
 
-def parse(text: bytes) -> Any:
+def parse(text: bytes | memoryview) -> Any:
     """A JSON document as simdjson's proxies, which must be dropped before this thread parses the next one.
 
     Raises InvalidInput where the text is not JSON.
@@ -51,7 +51,7 @@ def parse(text: bytes) -> Any:
         raise InvalidInput(f"not JSON: {error}") from None
 
 
-def _parse(text: bytes) -> Any:
+def _parse(text: bytes | memoryview) -> Any:
     parser = _parsers.parser
     if len(text) > _KEPT_BYTES:
         parser = simdjson.Parser()

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from handlers.shapes import Shape
+from serving.cli import output
 from serving.cli.bundle import app
 from warmup.bundle import ledger
 from warmup.bundle.build import build
@@ -26,6 +27,9 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("PREHEAT_TRUSTED_KEYS", raising=False)
     monkeypatch.chdir(tmp_path)
+    # Whichever width was found when the module was imported, tables are looked at without line breaks.
+    monkeypatch.setattr(output.console, "_width", 200)
+    monkeypatch.setattr(output.console, "_height", 50)
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def make(tmp_path: Path) -> Callable[..., Bundle]:
 
 
 def preheat(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def said(result: Result) -> Any:

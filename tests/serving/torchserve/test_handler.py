@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,13 @@ class _Context:
     ],
 )
 def test_a_start_that_cannot_be_is_refused_in_one_line(
-    tmp_path: Path, config: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    config: dict[str, Any],
+    says: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)  # another test may have compiled
     handler = PreheatHandler()
     with pytest.raises(Refused, match=says):
         handler.initialize(_Context(tmp_path, config))
