@@ -16,6 +16,7 @@ from handlers.errors import ModelError
 from handlers.loading import load_handler
 from handlers.sources import model_digest
 from serving.barrier import Barrier
+from serving.heap import keep_memory
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
 from serving.learning import Learner
@@ -73,6 +74,7 @@ class Server:
 
     async def run(self, started: Callable[[int, int | None], None]) -> None:
         """Serves until it is told to stop; calls ``started`` with the ports as soon as they answer."""
+        keep_memory()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
