@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from handlers.engines.engine import Engine, example, open_engine
+from handlers.engines.engine import Engine, open_engine
 from handlers.engines.hostmemory import HostMemory
-from handlers.errors import ModelError, UnplannedShape
+from handlers.errors import ModelError
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
@@ -23,6 +23,7 @@ from serving.lanes.coldshapes import ColdShape, ColdShapes
 from serving.lanes.job import ClientGone, Job, LaneClosed, QueueFull, Settle
 from serving.lanes.lane import Lane
 from serving.lanes.outstanding import Gone, Outstanding
+from serving.lanes.warming import Replayed, coverage, replay, shortfall
 from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.metrics.metrics import Metrics
 from serving.metrics.recorder import Recorder
@@ -112,7 +113,7 @@ class ServedModel:
     @property
     def coverage(self) -> float:
         """The share of the expected traffic whose shapes are warm in this process."""
-        return sum(planned.weight for planned in self.plan if planned.shape in self.warm)
+        return coverage(self.warm, self.plan)
 
     @property
     def depth(self) -> int:
@@ -188,7 +189,7 @@ class ServedModel:
         remaining.set(0)
         self._ready_if_covered()
         if self.state is State.WARMING:
-            self._fail(f"{self.coverage:.3f} of the traffic is warm, ready_coverage is {self._wanted():.3f}")
+            self._fail(shortfall(self.warm, self.plan, self.spec, self.proof))
             log.error("model %s: %s", self.name, self.error)
 
     async def _in_order(self, proven: tuple[ShapeProof, ...]) -> list[ShapeProof]:
@@ -203,30 +204,18 @@ class ServedModel:
         return [by_shape[shape] for shape in order]
 
     async def _admit(self, proof: ShapeProof) -> None:
-        shape, known = proof.shape, proof.steady_seconds
+        def warm(engine: Engine) -> tuple[Replayed, int]:
+            return replay(engine, proof), engine.graph_bytes
 
-        def warm(engine: Engine) -> tuple[float, str, int]:
-            engine.warm(shape)
-            note, graphs = engine.note(shape), engine.graph_bytes
-            if known is not None:
-                return known, note, graphs
-            inputs = example(shape)
-            started = time.perf_counter()
-            engine.run(inputs)
-            return time.perf_counter() - started, note, graphs
-
-        seconds, note, graphs = await asyncio.wrap_future(self._lane.call(warm))
-        if note:
-            self.notes[shape] = note
-            log.warning("model %s: %s %s", self.name, shape, note)
+        replayed, graphs = await asyncio.wrap_future(self._lane.call(warm))
+        if replayed.note:
+            self.notes[proof.shape] = replayed.note
+            log.warning("model %s: %s %s", self.name, proof.shape, replayed.note)
         self._metrics.graph_bytes.labels(self.name).set(graphs)
-        self.warm.admit(shape, seconds)
-
-    def _wanted(self) -> float:
-        return self.spec.ready_coverage if self.proof is not None else 0.0
+        self.warm.admit(proof.shape, replayed.seconds)
 
     def _ready_if_covered(self) -> None:
-        if self.state is State.WARMING and self.coverage >= self._wanted() - 1e-9:
+        if self.state is State.WARMING and not shortfall(self.warm, self.plan, self.spec, self.proof):
             self.state = State.READY
 
     def _count_shapes(self) -> None:
@@ -276,8 +265,7 @@ class ServedModel:
         self._cold_shapes.add(dims)
         if self.proof is not None and self.spec.cold != "run":
             self.recorder.rejected("shape")
-            asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
-            raise UnplannedShape(asked.text, self.warm.nearest(dims))
+            raise self.warm.unplanned(inputs)
         return self._cold_lane()
 
     async def infer(self, inputs: Tensors, gone: Gone | None = None) -> tuple[Tensors, Job]:

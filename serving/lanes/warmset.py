@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from handlers.errors import UnplannedShape
+from handlers.handler import Tensors
 from handlers.shapes import Shape, TensorShape
 from handlers.spec import ModelSpec
 
@@ -149,6 +151,11 @@ class WarmSet:
             batch = min(batch for batch in self._seconds[tails] if batch >= rows)
             text = self._labels[tails, rows] = self.shape(tails, batch).text
         return text
+
+    def unplanned(self, inputs: Tensors) -> UnplannedShape:
+        """The refusal of a request that no warm shape holds: it names its shape and the nearest ones."""
+        asked = Shape.of(inputs, {tensor.name: tensor.dtype for tensor in self._spec.inputs})
+        return UnplannedShape(asked.text, self.nearest(tuple(array.shape for array in inputs.values())))
 
     def nearest(self, dims: Dims, count: int = 3) -> tuple[str, ...]:
         """The warm shapes closest to dims by the sum of relative differences along each axis."""

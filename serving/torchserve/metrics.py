@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-STAGES = ("preprocess", "copy", "execute", "postprocess")
-
 
 @dataclass(frozen=True)
 class Metric:

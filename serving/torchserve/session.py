@@ -13,14 +13,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from handlers.engines.engine import example, open_engine
-from handlers.errors import UnplannedShape
+from handlers.engines.engine import open_engine
 from handlers.handler import Tensors
 from handlers.loading import load_handler
 from handlers.shapes import Shape
 from serving.lanes.batching import batch_size, frozen_times
+from serving.lanes.coldshapes import ColdShapes
 from serving.lanes.job import Job, failed
 from serving.lanes.stacking import stack, unstack
+from serving.lanes.warming import coverage, replay, shortfall
 from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.prepare import Prepared
 from warmup.proof import ShapeProof
@@ -28,8 +29,6 @@ from warmup.stores.watch import StoreWatch
 from warmup.sweep import framework
 
 log = logging.getLogger("preheat.torchserve")
-
-_COLD_SHAPES = 4096  # distinct shapes met cold that are remembered; clients choose them, so there must be a bound
 
 
 class NotWarm(Exception):
@@ -72,7 +71,7 @@ class Session:
         self.notes: dict[Shape, str] = {}  # shapes that run otherwise than the description asks, and why
         self.executions: list[Execution] = []  # of the batch that runs, or of the last one
         self.warmup_seconds = 0.0
-        self._cold: dict[Dims, int] = {}
+        self._cold = ColdShapes()
         self._loaded = False
         self._stores = (prepared.stores, prepared.root)
         self._new_entries = dict.fromkeys((store.name for store in prepared.stores), 0)
@@ -96,9 +95,9 @@ class Session:
                 self.notes[shape] = f"could not be replayed: {error}"
                 log.exception("%s could not be replayed", shape)
         self.warmup_seconds = time.perf_counter() - started
-        wanted = self.spec.ready_coverage if self.proof is not None else 0.0
-        if self.coverage < wanted - 1e-9:
-            raise NotWarm(f"{self.coverage:.3f} of the traffic is warm, ready_coverage is {wanted:.3f}")
+        lacking = shortfall(self.warm, self.plan, self.spec, self.proof)
+        if lacking:
+            raise NotWarm(lacking)
         self._watch = StoreWatch(*self._stores)
         gc.collect()
         gc.freeze()  # a look at all that frameworks and models made takes longer than a request
@@ -106,7 +105,7 @@ class Session:
     @property
     def coverage(self) -> float:
         """The share of the expected traffic whose shapes are warm in this worker."""
-        return sum(planned.weight for planned in self.plan if planned.shape in self.warm)
+        return coverage(self.warm, self.plan)
 
     def new_entries(self) -> dict[str, int]:
         """How many entries each store has got since the start: each is a miss that a request paid for. Looks at all."""
@@ -117,18 +116,11 @@ class Session:
         return dict(self._new_entries)
 
     def _admit(self, proof: ShapeProof) -> None:
-        shape, seconds = proof.shape, proof.steady_seconds
-        self._engine.warm(shape)
-        note = self._engine.note(shape)
-        if note:
-            self.notes[shape] = note
-            log.warning("%s %s", shape, note)
-        if seconds is None:
-            inputs = example(shape)
-            started = time.perf_counter()
-            self._engine.run(inputs)
-            seconds = time.perf_counter() - started
-        self.warm.admit(shape, seconds)
+        replayed = replay(self._engine, proof)
+        if replayed.note:
+            self.notes[proof.shape] = replayed.note
+            log.warning("%s %s", proof.shape, replayed.note)
+        self.warm.admit(proof.shape, replayed.seconds)
 
     def run(self, batch: Sequence[Tensors]) -> list[Ran]:
         """Runs the requests of one batch, those of a group together in planned sizes; an error is its request's own."""
@@ -182,12 +174,10 @@ class Session:
 
     def _run_cold(self, job: Job) -> Ran:
         """By the model's policy. A worker has no second lane: what runs cold here holds up the batches after it."""
-        first = job.dims not in self._cold
-        if not first or len(self._cold) < _COLD_SHAPES:
-            self._cold[job.dims] = self._cold.get(job.dims, 0) + 1
+        self._cold.add(job.dims)
+        job.first = self._cold.count(job.dims) == 1
         if self.proof is not None and self.spec.cold != "run":
-            asked = Shape.of(job.inputs, {tensor.name: tensor.dtype for tensor in self.spec.inputs})
-            return Ran(job.outcome, UnplannedShape(asked.text, self.warm.nearest(job.dims)))
+            return Ran(job.outcome, self.warm.unplanned(job.inputs))
         started = time.perf_counter()
         try:
             outputs = self._engine.run(job.inputs)
@@ -196,7 +186,7 @@ class Session:
             return Ran(job.outcome, failed(self.spec.name, error))
         seconds = time.perf_counter() - started
         self.executions.append(Execution(job.rows, 0.0, seconds))
-        return Ran(job.outcome, outputs, seconds if first else 0.0)
+        return Ran(job.outcome, outputs, seconds if job.first else 0.0)
 
     def close(self) -> None:
         """Gives back what the engine holds, where it got as far as that."""
