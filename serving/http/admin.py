@@ -22,6 +22,7 @@ from serving.http import bridge
 from serving.http.answers import EXPECTED, JSON, failure
 from serving.http.request import BodyLimits
 from serving.http.request import Request as HttpRequest
+from serving.http.tasks import Tasks
 from serving.model import ServedModel
 from serving.repository import ModelNotFound, Repository
 from warmup.plan import mismatch
@@ -34,7 +35,7 @@ class AdminApplication:
         self._repository = repository
         self._open_model = open_model
         self._token = token.encode()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._changing = asyncio.Lock()  # one change of the set of models at a time
         self._pages = Starlette(
             routes=[
@@ -58,9 +59,7 @@ class AdminApplication:
             headers = (*JSON, ("www-authenticate", "Bearer"))
             request.respond(401, headers, b'{"error":"this port needs the admin token as a bearer token"}')
             return
-        task = asyncio.get_running_loop().create_task(bridge.forward(self._pages, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(bridge.forward(self._pages, request))
 
     async def _index(self, request: Request) -> Response:
         return _json(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import NamedTuple
 
 from serving.http import bridge
 from serving.http.answers import JSON
 from serving.http.inference import Endpoint
 from serving.http.request import BodyLimits, Request
 from serving.http.routes import application
+from serving.http.tasks import Tasks
 from serving.model import ServedModel
 from serving.repository import Repository
 
 _ENDING = (*JSON, ("retry-after", "1"))
+
+
+class _Route(NamedTuple):
+    endpoint: Endpoint
+    answer: Callable[[Request], None]
 
 
 class Application:
@@ -24,14 +30,13 @@ class Application:
     def __init__(self, repository: Repository, executor: Executor) -> None:
         self._repository = repository
         self._executor = executor
-        self._infer: dict[tuple[str, str], Endpoint] = {}  # by method and path
-        self._predict: dict[tuple[str, str], Endpoint] = {}
+        self._routes: dict[tuple[str, str], _Route] = {}  # by method and path
         self._pages = application(repository)
         repository.on_change(self._route)
         self._in_flight = 0
         self._refusing = False
         self._idle = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def refuse(self) -> None:
         """Takes no inference requests any more: the server is about to end."""
@@ -44,41 +49,35 @@ class Application:
             await self._idle.wait()
 
     def _route(self, models: tuple[ServedModel, ...]) -> None:
-        infer: dict[tuple[str, str], Endpoint] = {}
-        predict: dict[tuple[str, str], Endpoint] = {}
+        routes: dict[tuple[str, str], _Route] = {}
         for model in models:
             endpoint = Endpoint(model, self._executor)
+            infer, predict = _Route(endpoint, endpoint.infer), _Route(endpoint, self._predicting(endpoint))
             for version in ("", f"/versions/{model.version}"):
-                infer["POST", f"/v2/models/{model.name}{version}/infer"] = endpoint
+                routes["POST", f"/v2/models/{model.name}{version}/infer"] = infer
             for version in ("", f"/{model.version}"):
                 for method in ("POST", "PUT"):
-                    predict[method, f"/predictions/{model.name}{version}"] = endpoint
-        self._infer, self._predict = infer, predict
+                    routes[method, f"/predictions/{model.name}{version}"] = predict
+        self._routes = routes
+
+    def _predicting(self, endpoint: Endpoint) -> Callable[[Request], None]:
+        return lambda request: self._tasks.begin(endpoint.predict(request))
 
     def limits(self, request: Request) -> BodyLimits:
         """See ``serving.http.connection.Application``."""
-        asked = request.method, request.path
-        endpoint = self._infer.get(asked) or self._predict.get(asked)
-        return endpoint.limits(request) if endpoint is not None else bridge.LIMITS
+        route = self._routes.get((request.method, request.path))
+        return route.endpoint.limits(request) if route is not None else bridge.LIMITS
 
     def __call__(self, request: Request) -> None:
         self._in_flight += 1
-        asked = request.method, request.path
-        endpoint = self._infer.get(asked) or self._predict.get(asked)
-        if endpoint is None:
-            self._begin(bridge.forward(self._pages, request))
+        route = self._routes.get((request.method, request.path))
+        if route is None:
+            self._tasks.begin(bridge.forward(self._pages, request))
         elif self._refusing:
             request.keep_alive = False
             request.respond(503, _ENDING, b'{"error":"the server is stopping"}')
-        elif asked in self._infer:
-            endpoint.infer(request)
         else:
-            self._begin(endpoint.predict(request))
-
-    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            route.answer(request)
 
     def answered(self) -> None:
         """See ``serving.http.connection.Application``."""

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import Executor
 from functools import partial
 
+from handlers.errors import InvalidInput
 from handlers.handler import Tensors
 from handlers.spec import TensorSpec
 from serving.declared import as_declared
@@ -35,9 +36,12 @@ class Endpoint:
     def limits(self, request: Request) -> BodyLimits:
         """What this model takes as a body. The tensors of a binary request begin behind its JSON."""
         limits = self.model.spec.limits
-        text = request.headers.get(oip.HEADER_LENGTH, "")
-        aligned = int(text) if text.isdecimal() and len(text) < 10 else 0
-        return BodyLimits(limits.request_bytes, limits.timeout_s, aligned, self.model.room if text else None)
+        try:
+            length = oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH))
+        except InvalidInput:  # the request will learn that once it is read
+            length = None
+        room = self.model.room if length is not None else None
+        return BodyLimits(limits.request_bytes, limits.timeout_s, length or 0, room)
 
     def infer(self, request: Request) -> None:
         """``POST /v2/models/{model}[/versions/{version}]/infer``: answered when the lane is through with it.
