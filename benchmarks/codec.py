@@ -52,10 +52,7 @@ def main(
     text = records.table(["case", "CPU time, us"], rows)
     how = f"One thread, best of {rounds} rounds of about 50 ms each. Tensors are 1x3x224x224 (602 KB) and 1x4, float32."
     records.write("codec", "Decoding and encoding of requests", how, {"Times": text}, checks, times, out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 def measure(rounds: int) -> dict[str, float]:

@@ -91,9 +91,7 @@ def main(
     )
     data = [asdict(row) for row in rows]
     records.write("disconnect", "After clients hang up", how, {"Waiting": text}, [check], data, out)
-    console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not check.holds:
-        raise typer.Exit(1)
+    records.conclude([check], console)
 
 
 def one_round(url: str, clients: int) -> Round:

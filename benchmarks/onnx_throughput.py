@@ -44,10 +44,7 @@ def main(
     )
     title = "ONNX Runtime through REST against a bare loop"
     records.write("onnx_throughput", title, how, {"Throughput": table(rows)}, checks, data(rows), out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 if __name__ == "__main__":

@@ -71,10 +71,7 @@ def main(
             cells += measure(server, number, seconds, connections)
     checks = goals(cells, connections)
     record(servers, cells, connections, checks, rounds, seconds, out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 def measure(server: NullServer, number: int, seconds: int, connections: Sequence[int]) -> list[Cell]:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+import typer
+from rich.console import Console
+
 from serving.bench.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,6 +33,26 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def command(module: str, arguments: Sequence[str]) -> str:
+    """The command line of a benchmark, but for ``--out``: where its results were put is nobody's business."""
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--out":
+            next(rest, None)
+        elif not argument.startswith("--out="):
+            kept.append(argument)
+    return shlex.join(["python", "-m", f"benchmarks.{module}", *kept])
+
+
+def conclude(checks: Sequence[Check], console: Console) -> None:
+    """Says of each goal whether it was reached; raises typer.Exit with status 1 where one was missed."""
+    for check in checks:
+        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
+    if not all(check.holds for check in checks):
+        raise typer.Exit(1)
+
+
 def write(
     name: str,
     title: str,
@@ -46,7 +69,7 @@ def write(
     document = {
         "benchmark": name,
         "when": when,
-        "command": shlex.join(["python", "-m", f"benchmarks.{module or name}", *sys.argv[1:]]),
+        "command": command(module or name, sys.argv[1:]),
         "machine": machine.to_json(),
         "checks": [vars(check) for check in checks],
         "data": data,

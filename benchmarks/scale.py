@@ -63,10 +63,7 @@ def main(
             raise typer.Exit(2)
         else:
             found = _node(DRY if dry else SUBJECTS["resnet50"], Path(folder), there, requests, out)
-    for check in found:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in found):
-        raise typer.Exit(1)
+    records.conclude(found, console)
 
 
 def _node(subject: Subject, folder: Path, there: Sequence[str], requests: int, out: Path) -> list[Check]:

@@ -86,10 +86,7 @@ def main(
         ),
     ]
     record([*rows, *mixed], checks, rounds, out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 def turns(

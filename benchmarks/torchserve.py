@@ -117,10 +117,7 @@ def main(
                 runs.append(run)
     checks = goals(runs, first)
     record(runs, checks, concurrency, first, steady, out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 @contextmanager

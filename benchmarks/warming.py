@@ -71,10 +71,7 @@ def main(
         *(check for result in warmed for check in tail_checks(result)),
     ]
     record(cold, warmed, [sweep, imports, again, *starts], checks, out)
-    for check in checks:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in checks):
-        raise typer.Exit(1)
+    records.conclude(checks, console)
 
 
 def play(label: str, url: str, model: str, requests: int) -> BenchResult:

@@ -41,10 +41,7 @@ def main(
             found = [several(subjects[0], Path(folder), devices, out, _tell)]
         else:
             found = _each(subjects, Path(folder), runs, execution, out)
-    for check in found:
-        console.print(f"{'reached' if check.holds else 'MISSED '} {check.wanted}: {check.found}", highlight=False)
-    if not all(check.holds for check in found):
-        raise typer.Exit(1)
+    records.conclude(found, console)
 
 
 def _each(subjects: list[Subject], folder: Path, runs: int, execution: str, out: Path) -> list[Check]:
