@@ -78,14 +78,20 @@ def expand(spec: ModelSpec, folder: Path) -> Plan:
     if len(weighted) > MAX_SHAPES:
         raise ModelError(f"{spec.name}: the plan has {len(weighted)} shapes, at most {MAX_SHAPES} are allowed")
     for shape in weighted:
-        problem = mismatch(spec, shape)
-        if problem:
-            raise ModelError(f"{spec.name}: planned shape {shape}: {problem}")
+        require(spec, shape, "planned shape ")
     total = sum(weighted.values())
     if not 0 < total < math.inf:
         raise ModelError(f"{spec.name}: shapes: the weights add up to {total}; make them larger or smaller")
     ordered = sorted(weighted.items(), key=lambda item: (-item[1], item[0].text))
     return Plan(spec.name, tuple(PlannedShape(shape, weight / total) for shape, weight in ordered))
+
+
+def require(spec: ModelSpec, shape: Shape, what: str = "") -> Shape:
+    """The shape; raises ModelError where it cannot be an input of the model. ``what`` goes before it in the message."""
+    problem = mismatch(spec, shape)
+    if problem:
+        raise ModelError(f"{spec.name}: {what}{shape}: {problem}")
+    return shape
 
 
 def mismatch(spec: ModelSpec, shape: Shape) -> str | None:

@@ -12,10 +12,9 @@ from rich.text import Text
 from handlers.errors import ModelError
 from handlers.shapes import Shape, ShapeError
 from handlers.sources import resolve
-from handlers.spec import ModelSpec
 from serving.cli.output import console, fail, print_json, reported
 from serving.cli.verify import find
-from warmup.plan import expand, mismatch
+from warmup.plan import expand, require
 
 _LEFT, _RIGHT = ("shape", "provider", ""), ("T_parse", "T_opt", "T_exec", "T_copy", "rest", "total")
 
@@ -31,7 +30,7 @@ def bench_breakdown(model: str, model_store: Path, shapes: Sequence[str], repeat
         if spec.engine.kind != "onnx":
             fail(f"--breakdown is for ONNX models; {spec.name} is {spec.engine.kind}")
         path = resolve(spec.engine.source, folder)
-        chosen = [_shape(spec, text) for text in shapes] or [p.shape for p in expand(spec, folder)]
+        chosen = [require(spec, Shape.parse(text)) for text in shapes] or [p.shape for p in expand(spec, folder)]
     rows: list[Breakdown] = []
     absent: dict[str, str] = {}
     for shape in chosen:
@@ -58,14 +57,6 @@ def bench_breakdown(model: str, model_store: Path, shapes: Sequence[str], repeat
     else:
         _show(rows, verdicts, absent)
     raise typer.Exit(0 if all(row.first.holds and row.steady.holds for row in rows) else 1)
-
-
-def _shape(spec: ModelSpec, text: str) -> Shape:
-    shape = Shape.parse(text)
-    problem = mismatch(spec, shape)
-    if problem:
-        raise ModelError(f"{spec.name}: {shape}: {problem}")
-    return shape
 
 
 def _show(rows: Sequence, verdicts: dict[str, str], absent: dict[str, str]) -> None:

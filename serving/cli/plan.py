@@ -17,7 +17,7 @@ from serving.cli.output import console, fail, print_json, reported
 from serving.places import default_models
 from warmup.coverage import Comparison, CoverageError, Records, ShapeCoverage, cover
 from warmup.miopen.finddb import NotADatabase
-from warmup.plan import Plan, PlannedShape, expand, mismatch
+from warmup.plan import Plan, PlannedShape, expand, require
 from warmup.trace.model import nhwc_suggested, trace
 from warmup.trace.result import PlanTrace, TraceError
 
@@ -117,13 +117,8 @@ def _find(model: str, store: Path) -> tuple[ModelSpec, Path]:
 
 def _only(spec: ModelSpec, planned: Plan, wanted: Iterable[Shape]) -> Plan:
     """The shapes that were asked for, planned or not, as a plan."""
-    shapes = []
-    for shape in wanted:
-        problem = mismatch(spec, shape)
-        if problem:
-            raise ModelError(f"{spec.name}: --shape {shape}: {problem}")
-        shapes.append(PlannedShape(shape, planned.weight(shape)))
-    return Plan(planned.model, tuple(shapes))
+    shapes = [require(spec, shape, "--shape ") for shape in wanted]
+    return Plan(planned.model, tuple(PlannedShape(shape, planned.weight(shape)) for shape in shapes))
 
 
 def _print_keys(traced: PlanTrace, known: Container[str]) -> None:

@@ -17,7 +17,7 @@ from handlers.shapes import Shape, ShapeError
 from handlers.spec import ModelSpec
 from serving.cli.output import console, fail, print_json, reported
 from serving.places import default_models
-from warmup.plan import expand, mismatch
+from warmup.plan import expand, require
 from warmup.stores.registry import settings_for, stores_for
 from warmup.stores.store import Phase
 
@@ -58,7 +58,8 @@ def verify(
     with reported(ModelError, ShapeError), tempfile.TemporaryDirectory(prefix="preheat-verify-") as scratch:
         mine = _chosen(find(model, model_store), provider, execution)
         theirs = find(against, model_store) if against else None
-        shapes = [_shape(mine.spec, text) for text in shape or ()] or [p.shape for p in expand(mine.spec, mine.folder)]
+        shapes = [require(mine.spec, Shape.parse(text)) for text in shape or ()]
+        shapes = shapes or [planned.shape for planned in expand(mine.spec, mine.folder)]
         options = _prepare([mine.spec, *([theirs.spec] if theirs else [])], Path(scratch))
         from warmup.verify.proving import tolerance as of_model  # from here on frameworks may be imported
         from warmup.verify.sides import NothingToCompare, check, engine_side, other_side, plain_side
@@ -115,14 +116,6 @@ def _chosen(model: Model, provider: str | None, execution: str | None) -> Model:
         update["execution"] = execution
     engine = model.spec.engine.model_copy(update=update)
     return Model(model.spec.model_copy(update={"engine": engine}), model.folder)
-
-
-def _shape(spec: ModelSpec, text: str) -> Shape:
-    shape = Shape.parse(text)
-    problem = mismatch(spec, shape)
-    if problem:
-        raise ModelError(f"{spec.name}: {shape}: {problem}")
-    return shape
 
 
 def _prepare(specs: list[ModelSpec], root: Path) -> dict[str, str]:
