@@ -8,7 +8,6 @@ fallback: what does not come back is not taken. Nothing is compiled, timed or wr
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from warmup.miopen.damage import DbFinding
 from warmup.miopen.finddb import FindDb
 from warmup.miopen.library import Library, LibraryError, MIOpenError
 from warmup.miopen.names import DbName
-from warmup.miopen.probe import ProbeError, database_stem
+from warmup.miopen.probe import ProbeError, database_stem, private_environment
 from warmup.miopen.problem import ConvProblem
 from warmup.miopen.solvers import is_known
 
@@ -98,12 +97,7 @@ def refusals(path: Path, database: FindDb) -> Iterator[Refusal]:
 
 def _ask(scratch: str, keys: Iterable[str]) -> list[str]:
     environment = {
-        **os.environ,
-        "MIOPEN_FIND_MODE": "2",
-        "MIOPEN_FIND_ENFORCE": "1",
-        "MIOPEN_USER_DB_PATH": f"{scratch}/db",
-        "MIOPEN_CUSTOM_CACHE_DIR": f"{scratch}/cache",
-        "TMPDIR": scratch,
+        **private_environment(scratch),
         "MIOPEN_DEBUG_CONV_IMMED_FALLBACK": "0",
         "MIOPEN_DEBUG_DISABLE_FIND_DB": "0",
     }

@@ -27,6 +27,18 @@ class ProbeError(Exception):
     """Why the name cannot be had: no library, no device, or an MIOpen that fails."""
 
 
+def private_environment(scratch: str) -> dict[str, str]:
+    """For a process that asks MIOpen something: it searches nothing, and what it writes goes below ``scratch``."""
+    return {
+        **os.environ,
+        "MIOPEN_FIND_MODE": "2",
+        "MIOPEN_FIND_ENFORCE": "1",
+        "MIOPEN_USER_DB_PATH": f"{scratch}/db",
+        "MIOPEN_CUSTOM_CACHE_DIR": f"{scratch}/cache",
+        "TMPDIR": scratch,
+    }
+
+
 @lru_cache(maxsize=8)
 def database_stem(library: str | None = None) -> str:
     """The name of the user find-db without its ending, such as ``gfx942130.HIP.3_4_1_76e3cde91``.
@@ -35,14 +47,7 @@ def database_stem(library: str | None = None) -> str:
     second; answers are remembered.
     """
     with tempfile.TemporaryDirectory(prefix="preheat-probe-") as scratch:
-        environment = {
-            **os.environ,
-            "MIOPEN_FIND_MODE": "2",
-            "MIOPEN_FIND_ENFORCE": "1",
-            "MIOPEN_USER_DB_PATH": f"{scratch}/db",
-            "MIOPEN_CUSTOM_CACHE_DIR": f"{scratch}/cache",
-            "TMPDIR": scratch,
-        }
+        environment = private_environment(scratch)
         command = [sys.executable, "-m", "warmup.miopen.probe", *([library] if library else [])]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
