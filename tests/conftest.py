@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,16 @@ def null_server() -> Iterator[ServerProcess]:
     with ServerProcess(["null", "--model-store", str(REPOSITORY / "benchmarks" / "models"), "--unproven"]) as server:
         server.wait_ready(60)
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium() -> list[str]:
+    """The beginning of a command line that starts Chromium without a screen, and with no look at the network."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking"]
+    return [program, "--headless", "--no-sandbox", "--disable-gpu", *quiet]
 
 
 @pytest.fixture

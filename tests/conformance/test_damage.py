@@ -26,6 +26,7 @@ PROBLEMS = [
     ConvProblem.from_dims((batch, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     for batch in (1, 2, 3)
 ]
+OTHER = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
 FIRST, SECOND, THIRD = (problem.find_db_key() for problem in PROBLEMS)
 HIT, MISS, FAILS = "hit", "miss", "fails"
 
@@ -165,7 +166,6 @@ def test_damage_is_found_before_the_library_meets_it_and_repaired_for_it(standin
 
 
 def test_a_record_appended_to_a_line_without_its_newline_destroys_both(standin, sound, make_home):
-    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     damaged, repaired = make_home("damaged", **FACTS), make_home("repaired", **FACTS)
     for home in (damaged, repaired):
         shutil.copytree(sound.root, home.root)
@@ -173,10 +173,10 @@ def test_a_record_appended_to_a_line_without_its_newline_destroys_both(standin, 
         path.write_text(path.read_text().rstrip("\n"))
     repair_file(database(repaired), database(repaired))
     for home in (damaged, repaired):
-        standin.find(home, [other], MIOPEN_FIND_MODE="5")
+        standin.find(home, [OTHER], MIOPEN_FIND_MODE="5")
     assert len(database(damaged).read_text().splitlines()) == len(PROBLEMS), "glued"
-    assert repaired.keys() == {FIRST, SECOND, THIRD, other.find_db_key()}
-    assert outcome(standin, repaired, [*PROBLEMS, other]) == HIT
+    assert repaired.keys() == {FIRST, SECOND, THIRD, OTHER.find_db_key()}
+    assert outcome(standin, repaired, [*PROBLEMS, OTHER]) == HIT
 
 
 def _overwrite(path: Path) -> None:
@@ -227,7 +227,6 @@ def test_a_clock_of_another_host_is_found_and_never_shipped(sound, make_home):
 
 def test_a_full_disk_cuts_a_record_and_the_next_process_fails_until_it_is_repaired(standin, sound, make_home):
     """A limit on the size of files stands for the disk: the write is cut at the same place, and no other file grows."""
-    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
     path, cache = database(home), home.root / "cache" / "gfx942130.ukdb"
@@ -238,7 +237,7 @@ def test_a_full_disk_cuts_a_record_and_the_next_process_fails_until_it_is_repair
     sound_size = path.stat().st_size
     assert sound_size > 4 * cache.stat().st_size and check(path) == []
     done = standin.run(
-        home, "-c", LIMITED, str(sound_size + len(FIRST) + 30), input=standin.calls([other]), MIOPEN_FIND_MODE="5"
+        home, "-c", LIMITED, str(sound_size + len(FIRST) + 30), input=standin.calls([OTHER]), MIOPEN_FIND_MODE="5"
     )
     answer = json.loads(done.stdout)
     assert answer["error"].startswith("miopenConvolutionForwardGetSolution:"), "Find was content; who reads it is not"
@@ -246,12 +245,12 @@ def test_a_full_disk_cuts_a_record_and_the_next_process_fails_until_it_is_repair
     assert {finding.code for finding in found} >= {"no-final-newline"}
     last = len(path.read_text().splitlines())
     assert {finding.line for finding in found if finding.code in ("cut-record", "bad-algorithm")} == {last}
-    assert outcome(standin, home, [other]) == FAILS
+    assert outcome(standin, home, [OTHER]) == FAILS
     repair_file(path, path)
     assert check(path) == []
     assert outcome(standin, home, PROBLEMS) == HIT
-    assert outcome(standin, home, [other]) == MISS
-    assert outcome(standin, home, [other]) == HIT
+    assert outcome(standin, home, [OTHER]) == MISS
+    assert outcome(standin, home, [OTHER]) == HIT
 
 
 LIMITED = f"""
@@ -262,7 +261,6 @@ runpy.run_path({str(DRIVE)!r}, run_name="__main__")
 
 
 def test_a_read_only_directory_is_found_and_serves_hits_and_never_learns(standin, sound, make_home):
-    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
     plain = standin.unprivileged()
@@ -275,7 +273,7 @@ def test_a_read_only_directory_is_found_and_serves_hits_and_never_learns(standin
         assert outcome(plain, home, PROBLEMS) == HIT
         for _ in range(2):
             launched = home.count("launch")
-            (answer,) = plain.find(home, [other], MIOPEN_FIND_MODE="5")
+            (answer,) = plain.find(home, [OTHER], MIOPEN_FIND_MODE="5")
             assert "error" not in answer and home.count("launch") - launched > 4, "it searches again each time"
         assert path.read_bytes() == before
     finally:
@@ -284,7 +282,6 @@ def test_a_read_only_directory_is_found_and_serves_hits_and_never_learns(standin
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_found_and_a_miss_kills_the_process(standin, sound, make_home):
-    other = ConvProblem.from_dims((9, 8, 14, 14), (8, 8, 3, 3), pad=(1, 1), stride=(1, 1), dilation=(1, 1))
     home = make_home("home", **FACTS)
     shutil.copytree(sound.root, home.root)
     plain = standin.unprivileged()
@@ -293,13 +290,13 @@ def test_a_file_of_another_user_is_found_and_a_miss_kills_the_process(standin, s
     os.chown(path, 12345, 12345)
     assert findings(plain, home) == {"foreign-owner"}
     assert outcome(plain, home, PROBLEMS) == HIT
-    done = plain.run(home, str(DRIVE), input=plain.calls([other]), MIOPEN_FIND_MODE="5")
+    done = plain.run(home, str(DRIVE), input=plain.calls([OTHER]), MIOPEN_FIND_MODE="5")
     assert done.returncode == -signal.SIGABRT and "cannot set permissions" in done.stderr
-    assert home.keys() >= {other.find_db_key()}, "it had been appended"
+    assert home.keys() >= {OTHER.find_db_key()}, "it had been appended"
     shutil.copy(path, path.with_name("own"))
     path.with_name("own").replace(path)  # what serving from a private copy does
     assert findings(plain, home) == set()
-    assert outcome(plain, home, [*PROBLEMS, other]) == HIT
+    assert outcome(plain, home, [*PROBLEMS, OTHER]) == HIT
 
 
 def findings(standin, home) -> set[str]:

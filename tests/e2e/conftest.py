@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,6 @@ class Pair:
     def run(self, inputs):
         return {"sum": inputs["a"].sum(axis=1, keepdims=True), "mask": inputs["mask"]}
 
-
-class Histogram:
-    def run(self, inputs):
-        return {"count": inputs["histogram"].sum(axis=1, keepdims=True)}
 """
 
 _MODEL = """
@@ -57,14 +53,20 @@ _COUNTER = """
 name: counter
 version: "2"
 handler: handler.py
-engine: {kind: python, source: "echo.py:Histogram"}
+engine: {kind: python, source: "histogram.py:Histogram"}
 inputs: [{name: histogram, dtype: float32, dims: [batch, 256]}]
 outputs: [{name: count, dtype: float32, dims: [batch, 1]}]
 shapes: {list: ["histogram=1x256:fp32"]}
 limits: {request_bytes: 100000}
 """
 
-_HANDLER = """
+_HISTOGRAM = """
+class Histogram:
+    def run(self, inputs):
+        return {"count": inputs["histogram"].sum(axis=1, keepdims=True)}
+"""
+
+_COUNTER_HANDLER = """
 import numpy as np
 
 from handlers.errors import InvalidInput
@@ -91,17 +93,31 @@ class Counter(Handler):
 
 
 @pytest.fixture(scope="session")
-def echo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_counter() -> Callable[[Path], None]:
+    """Puts ``counter`` into a model store: its handler counts the bytes of a body, and fails on the body ``fault``."""
+
+    def make(store: Path) -> None:
+        folder = store / "counter"
+        folder.mkdir(parents=True)
+        (folder / "model.yaml").write_text(_COUNTER)
+        (folder / "handler.py").write_text(_COUNTER_HANDLER)
+        (folder / "histogram.py").write_text(_HISTOGRAM)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def echo_store(tmp_path_factory: pytest.TempPathFactory, make_counter: Callable[[Path], None]) -> Path:
     """A model store: ``echo-DTYPE`` (x -> y, any shape runs) and ``pair`` (a, mask -> sum, mask; cold is rejected), and
     ``counter`` whose handler counts the bytes of any body."""
     store = tmp_path_factory.mktemp("echo-store")
-    models = {f"echo-{dtype}": _MODEL.format(dtype=dtype) for dtype in DTYPES} | {"pair": _PAIR, "counter": _COUNTER}
+    models = {f"echo-{dtype}": _MODEL.format(dtype=dtype) for dtype in DTYPES} | {"pair": _PAIR}
     for name, text in models.items():
         folder = store / name
         folder.mkdir()
         (folder / "model.yaml").write_text(text)
         (folder / "echo.py").write_text(_ECHO)
-    (store / "counter" / "handler.py").write_text(_HANDLER)
+    make_counter(store)
     return store
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -29,15 +28,6 @@ cold: run
 """
 ECHO = "class Echo:\n    def run(self, x):\n        return {'y': x['x']}\n"
 PHONE, DESKTOP = (390, 844), (1280, 900)
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--remote-debugging-pipe",
-)
 
 
 class Browser:
@@ -46,7 +36,7 @@ class Browser:
     It reads commands from descriptor 3 and answers on descriptor 4.
     """
 
-    def __init__(self, program: str, profile: Path) -> None:
+    def __init__(self, command: list[str], profile: Path) -> None:
         commands, self._write = os.pipe()
         self._read, answers = os.pipe()
         shell = f'exec "$@" 3<&{commands} 4>&{answers}'
@@ -56,8 +46,8 @@ class Browser:
                 "-c",
                 shell,
                 "bash",
-                program,  # a plain sh knows no descriptors above 9
-                *FLAGS,
+                *command,  # a plain sh knows no descriptors above 9
+                "--remote-debugging-pipe",
                 f"--user-data-dir={profile}",
                 "about:blank",
             ],
@@ -159,11 +149,8 @@ def ask(server: ServerProcess, width: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    started = Browser(program, tmp_path_factory.mktemp("profile"))
+def browser(chromium: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(chromium, tmp_path_factory.mktemp("profile"))
     try:
         started.attach()
         yield started

@@ -18,15 +18,7 @@ import pytest
 from serving.process import ServerProcess
 from serving.torchserve.process import TorchServeProcess, free_ports
 
-_NETS = """
-import numpy as np
-
-
-class Histogram:
-    def run(self, inputs):
-        return {"count": inputs["histogram"].sum(axis=1, keepdims=True)}
-
-
+_NET = """
 class Double:
     def run(self, inputs):
         if (inputs["x"] == 13).any():
@@ -34,46 +26,10 @@ class Double:
         return {"y": inputs["x"] * 2}
 """
 
-_COUNTER = """
-name: counter
-version: "2"
-handler: handler.py
-engine: {kind: python, source: "nets.py:Histogram"}
-inputs: [{name: histogram, dtype: float32, dims: [batch, 256]}]
-outputs: [{name: count, dtype: float32, dims: [batch, 1]}]
-shapes: {list: ["histogram=1x256:fp32"]}
-limits: {request_bytes: 100000}
-"""
-
-_COUNTER_HANDLER = """
-import numpy as np
-
-from handlers.errors import InvalidInput
-from handlers.handler import Handler, Prepared
-
-
-class Counter(Handler):
-    def preprocess(self, payload):
-        if not payload.body and not payload.fields:
-            raise InvalidInput("nothing to count")
-        if payload.body == b"fault":
-            raise ZeroDivisionError("a fault of the handler")
-        body = payload.body or b"".join(payload.fields.values())
-        counts = np.bincount(np.frombuffer(body, np.uint8), minlength=256).astype(np.float32)
-        return Prepared({"histogram": counts[None]}, payload)
-
-    def postprocess(self, outputs, context):
-        if context.content_type == "text/plain":
-            return f"{int(outputs['count'][0, 0])} bytes"
-        if context.content_type == "application/x-echo":
-            return context.body
-        return {"count": outputs["count"][0], "type": context.content_type, "fields": sorted(context.fields)}
-"""
-
 _DOUBLE = """
 name: double
 handler: handler.py
-engine: {kind: python, source: "nets.py:Double"}
+engine: {kind: python, source: "double.py:Double"}
 inputs: [{name: x, dtype: float32, dims: [batch, width]}]
 outputs: [{name: y, dtype: float32, dims: [batch, width]}]
 shapes:
@@ -105,15 +61,15 @@ class Parity:
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, make_counter: Callable[[Path], None]) -> Path:
     """A directory with ``models``, and ``bundle`` in which every shape of theirs is proven."""
     place = tmp_path_factory.mktemp("parity")
-    for name, model, handler in (("counter", _COUNTER, _COUNTER_HANDLER), ("double", _DOUBLE, _DOUBLE_HANDLER)):
-        folder = place / "models" / name
-        folder.mkdir(parents=True)
-        (folder / "model.yaml").write_text(model)
-        (folder / "handler.py").write_text(handler)
-        (folder / "nets.py").write_text(_NETS)
+    make_counter(place / "models")
+    folder = place / "models" / "double"
+    folder.mkdir()
+    (folder / "model.yaml").write_text(_DOUBLE)
+    (folder / "handler.py").write_text(_DOUBLE_HANDLER)
+    (folder / "double.py").write_text(_NET)
     _preheat(place, "warm", "--model-store", str(place / "models"), "--out", str(place / "bundle"))
     return place
 

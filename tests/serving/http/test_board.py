@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -154,23 +154,14 @@ def test_browsers_get_the_page_and_programs_the_document(null_server: ServerProc
 
 
 @pytest.mark.slow
-def test_chromium_shows_what_was_served_and_keeps_it_fresh(null_server: ServerProcess, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed")
+def test_chromium_shows_what_was_served_and_keeps_it_fresh(
+    null_server: ServerProcess, chromium: list[str], tmp_path: Path
+) -> None:
     for _ in range(3):
         assert httpx.post(f"{null_server.url}/v2/models/null/infer", json=BODY).status_code == 200
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-    ]
     script = ["--run-all-compositor-stages-before-draw", "--virtual-time-budget=5000", "--dump-dom"]
     done = subprocess.run(
-        [chromium, *flags, *script, f"--user-data-dir={tmp_path}", null_server.url],
+        [*chromium, *script, f"--user-data-dir={tmp_path}", null_server.url],
         capture_output=True,
         text=True,
         timeout=120,
