@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from serving.bench.traffic import Ask
+from serving.pacing import unpace
 
 
 class ClientError(Exception):
@@ -75,9 +76,10 @@ class Target:
         """Opens a connection; raises ClientError where nothing listens."""
         context = ssl.create_default_context() if self.secure else None
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
+            transport, connection = await asyncio.get_running_loop().create_connection(
                 Connection, self.host, self.port, ssl=context
             )
+            unpace(transport)
         except OSError as error:
             raise ClientError(f"{self.host}:{self.port}: {error.strerror or error}") from error
         return connection
