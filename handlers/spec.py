@@ -94,7 +94,7 @@ _COMMON = {"kind", "source", "threads"}
 _ENGINE_KEYS = {
     "torch": _COMMON
     | {"weights", "arguments", "precision", "execution", "channels_last"}
-    | {"fold_batchnorm", "graph_memory", "search", "tf32"},
+    | {"fold_batchnorm", "fuse_activations", "graph_memory", "search", "tf32"},
     "onnx": _COMMON | {"precision", "providers", "options", "min_placement"},
     "python": _COMMON | {"arguments"},
 }
@@ -107,7 +107,8 @@ class EngineSpec(_Strict):
     ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
     ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
 
-    On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured;
+    On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured, and
+    ``fuse_activations`` has cuDNN's convolutions compute the ReLU behind them (``graph`` on NVIDIA);
     ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
     makes cuDNN try its algorithms whenever a shape is captured; ``tf32`` lets fp32 models multiply in TF32.
 
@@ -123,6 +124,7 @@ class EngineSpec(_Strict):
     execution: Literal["eager", "compile", "graph", "compile+graph"] = "eager"
     channels_last: bool = False
     fold_batchnorm: bool = False
+    fuse_activations: bool = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
     min_placement: Annotated[Real, Field(ge=0, le=1)] | None = None
@@ -132,10 +134,19 @@ class EngineSpec(_Strict):
     tf32: bool = False
 
     @model_validator(mode="after")
-    def _folds_what_is_checked(self) -> EngineSpec:
+    def _rewrites_what_is_checked(self) -> EngineSpec:
         if self.fold_batchnorm and not self.captures:
             raise ValueError("fold_batchnorm needs execution graph or compile+graph, where its outputs are checked")
+        if self.fuse_activations and self.execution != "graph":
+            raise ValueError(
+                "fuse_activations needs execution graph, where its outputs are checked; compilers fuse anyway"
+            )
         return self
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether what is captured is not the model as it is written."""
+        return self.fold_batchnorm or self.fuse_activations
 
     @property
     def compiles(self) -> bool:

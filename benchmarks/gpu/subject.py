@@ -26,6 +26,7 @@ class Subject:
     many: int
     full: int
     captured: str = "graph"  # the execution that is compared to ``eager``
+    fuses: bool = False  # it has ReLUs behind convolutions
     together: bool = False  # servers take minutes to start (cuDNN's first calls), so they are started side by side
 
     @property
@@ -48,7 +49,7 @@ class Subject:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         document["engine"] |= {"precision": self.precision, "channels_last": True, "execution": execution}
         if execution != "eager":
-            document["engine"]["fold_batchnorm"] = True
+            document["engine"] |= {"fold_batchnorm": True, "fuse_activations": self.fuses and execution == "graph"}
         document["inputs"][0]["dtype"] = document["outputs"][0]["dtype"] = self.precision
         listed = zip(self.shapes, self.weights, strict=True)
         document["shapes"] = {"list": [{"shape": shape, "weight": weight} for shape, weight in listed]}
@@ -66,7 +67,7 @@ _GPU = {
     "full": 700,
 }
 SUBJECTS = {
-    "resnet50": Subject("resnet50", _STORE / "resnet50", **_GPU),
+    "resnet50": Subject("resnet50", _STORE / "resnet50", **_GPU, fuses=True),
     "efficientnet-b0": Subject("efficientnet-b0", _BENCHMARKS / "models" / "efficientnet-b0", **_GPU, together=True),
 }
 # The same steps on a CPU, where there are no graphs: whether they run, not how fast.

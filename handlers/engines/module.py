@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from handlers.engines.folding import folded
+from handlers.engines.fusing import fused
 from handlers.errors import ModelError
 from handlers.sources import RANDOM, class_source, load_class, resolve
 from handlers.spec import ModelSpec
@@ -32,10 +33,11 @@ DTYPES: dict[str, torch.dtype] = {
 Forward = Callable[..., tuple[torch.Tensor, ...]]
 
 
-def build_module(spec: ModelSpec, folder: Path, fold: bool = False) -> nn.Module:
+def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False) -> nn.Module:
     """The model on the CPU, in evaluation mode, in its precision and memory format; nothing is run.
 
-    With ``fold`` its batch normalisations are folded into the layers before them, while it is still in fp32.
+    With ``rewrite`` it computes the same in fewer kernels, as far as the description asks for that; normalisations are
+    folded while it is still in fp32.
 
     Raises ModelError on a source or weights that cannot be read, or that do not fit each other.
     """
@@ -58,8 +60,10 @@ def build_module(spec: ModelSpec, folder: Path, fold: bool = False) -> nn.Module
         raise ModelError(f"{spec.name}: engine.source: {engine.source!r} is not .pt2, .ts or MODULE.py:CLASS")
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    if fold:
+    if rewrite and engine.fold_batchnorm:
         module = folded(module, spec.name)
+    if rewrite and engine.fuse_activations:
+        module = fused(module, spec.name)
     module = module.to(DTYPES[engine.precision])
     return module.to(memory_format=torch.channels_last) if engine.channels_last else module  # type: ignore[call-overload]
 

@@ -54,15 +54,20 @@ class TorchEngine(Engine):
             raise ModelError(
                 f"{self.spec.name}: engine.execution: {engine.execution} needs a GPU; use eager or compile"
             )
+        if engine.fuse_activations and torch.version.hip is not None:
+            raise ModelError(
+                f"{self.spec.name}: engine.fuse_activations: these are cuDNN's kernels; MIOpen makes such kernels from "
+                "plans of which no database has a record"
+            )
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = engine.tf32
             torch.backends.cudnn.allow_tf32 = engine.tf32
         self._names = tuple(tensor.name for tensor in self.spec.inputs)
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
         self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
-        self._folded: Forward | None = None
-        if engine.fold_batchnorm and engine.captures:
-            self._folded = forward(build_module(self.spec, self.folder, fold=True).to(self.device), self.spec)
+        self._rewritten: Forward | None = None
+        if engine.rewritten:
+            self._rewritten = forward(build_module(self.spec, self.folder, rewrite=True).to(self.device), self.spec)
         self._compiled: dict[Key, Forward] = {}
         self._known: set[Key] = set()
         self._compiles = engine.compiles
@@ -81,8 +86,8 @@ class TorchEngine(Engine):
             self._compiled[key] = self._compile()
         with self._searching():
             self.run(inputs)
-            if self._folded is not None and key not in self._compiled:
-                self._folded(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
+            if self._rewritten is not None and key not in self._compiled:
+                self._rewritten(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
 
@@ -165,15 +170,15 @@ class TorchEngine(Engine):
         return [to_tensor(inputs[name], dtype) for name, dtype in zip(self._names, self._dtypes, strict=True)]
 
     def _capture(self, graphs: Graphs, key: Key, shape: Shape, inputs: list[torch.Tensor]) -> str:
-        variant = self._compiled.pop(key, None) or self._folded
+        variant = self._compiled.pop(key, None) or self._rewritten
         if variant is None:
             return graphs.capture(key, shape, inputs)
         why = graphs.capture(key, shape, inputs, variant)
-        return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or folded it {why}")
+        return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or rewritten it {why}")
 
     def _compile(self) -> Forward:
         # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
-        own = with_own_code(self._folded or self._forward, f"forward_{len(self._compiled)}")
+        own = with_own_code(self._rewritten or self._forward, f"forward_{len(self._compiled)}")
         return torch.compile(own, dynamic=False, fullgraph=True)
 
     def _open_graphs(self) -> Graphs:

@@ -196,3 +196,7 @@ def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
     assert EngineSpec.model_validate(torch_engine | {"execution": "graph"}).captures
     with pytest.raises(ValidationError, match="fold_batchnorm needs execution graph"):
         EngineSpec.model_validate(torch_engine | {"execution": "compile"})
+    fusing = torch_engine | {"fold_batchnorm": False, "fuse_activations": True}
+    assert EngineSpec.model_validate(fusing | {"execution": "graph"}).rewritten
+    with pytest.raises(ValidationError, match="fuse_activations needs execution graph"):
+        EngineSpec.model_validate(fusing | {"execution": "compile+graph"})

@@ -36,3 +36,9 @@ def test_a_folded_model_computes_the_same_without_the_normalisation() -> None:
 def test_a_model_whose_way_depends_on_its_values_cannot_be_folded() -> None:
     with pytest.raises(ModelError, match="m: engine.fold_batchnorm: the model cannot be traced"):
         folded(Branching().eval(), "m")
+
+
+def test_a_model_without_such_normalisations_is_refused() -> None:
+    for model in (nn.Conv2d(3, 4, 1), nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1))):
+        with pytest.raises(ModelError, match="m: engine.fold_batchnorm: no normalisation stands behind"):
+            folded(model.eval(), "m")
