@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from serving.http.bodies import BodyReaders
 from serving.http.connection import Application, Connection
 
 _BACKLOG = 2048
@@ -43,10 +44,13 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 class HttpServer:
-    """Serves an application on a reserved address, which it closes in the end."""
+    """Serves an application on a reserved address, which it closes in the end; large bodies are received by so many
+    threads of their own, or by the event loop where there are none."""
 
-    def __init__(self, application: Application, bound: socket.socket) -> None:
+    def __init__(self, application: Application, bound: socket.socket, body_threads: int = 0) -> None:
         self._application = application
+        self._body_threads = body_threads
+        self._readers: BodyReaders | None = None
         self._bound = bound
         self.host, self.port = bound.getsockname()[:2]
         self._connections: set[Connection] = set()
@@ -61,8 +65,9 @@ class HttpServer:
     async def start(self) -> None:
         """Begins to serve on the running event loop."""
         loop = asyncio.get_running_loop()
+        readers = self._readers = BodyReaders(self._body_threads) if self._body_threads else None
         self._server = await loop.create_server(
-            lambda: Connection(self._application, self._connections), sock=self._bound, backlog=_BACKLOG
+            lambda: Connection(self._application, self._connections, readers), sock=self._bound, backlog=_BACKLOG
         )
         self._timer = loop.call_later(_LOOK_SECONDS, self._look)
 
@@ -86,4 +91,6 @@ class HttpServer:
             await asyncio.wait([connection.closed for connection in left], timeout=_CLOSE_SECONDS)
         for connection in list(self._connections):
             connection.abort()
+        if self._readers is not None:
+            self._readers.close()
         self._bound.close()

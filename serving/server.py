@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from serving.barrier import Barrier
 from serving.heap import keep_memory
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
+from serving.http.bodies import body_threads
 from serving.learning import Learner
 from serving.listener import HttpServer
 from serving.metrics.devices import DeviceGauges
@@ -84,7 +86,7 @@ class Server:
             _describe(self._prepared.bundle, metrics)
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
         application = Application(repository, executor)
-        server = HttpServer(application, self._bound)
+        server = HttpServer(application, self._bound, body_threads(len(os.sched_getaffinity(0))))
         servers = [server]
         if self._admin_bound is not None:
             opener = {served.spec.name: served for served in self._prepared.served}

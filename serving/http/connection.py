@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import orjson
 
+from serving.http.bodies import BodyReaders, Reading
 from serving.http.receiver import Receiver
 from serving.http.request import BodyLimits, Request, head
+from serving.pacing import unpace
 
 log = logging.getLogger("preheat.http")
 
@@ -42,11 +44,16 @@ class Application(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """``connections`` is the set in which it is while it is open."""
+    """``connections`` is the set in which it is while it is open; ``readers``, where there are any, receive large
+    bodies."""
 
-    def __init__(self, application: Application, connections: set[Connection]) -> None:
+    def __init__(
+        self, application: Application, connections: set[Connection], readers: BodyReaders | None = None
+    ) -> None:
         self._application = application
         self._connections = connections
+        self._readers = readers
+        self._reading: Reading | None = None  # of a body, by one of them
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._receiver = Receiver(self)
@@ -67,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._connections.add(self)
+        unpace(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.buffer()
@@ -103,6 +111,28 @@ class Connection(asyncio.BufferedProtocol):
         """Says so once it cannot be taken for the answer to an earlier request."""
         self._to_proceed = True
         self._next()
+
+    def read_apart(self, rest: memoryview) -> None:
+        if self._readers is not None:
+            self._transport.pause_reading()
+            self._reading = self._readers.read(self._transport.get_extra_info("socket").fileno(), rest, self._read)
+
+    def _read(self, size: int) -> None:
+        """Called when a reader has received what it could."""
+        if self._reading is not None:
+            self._read_on()
+            self._receiver.filled(size)
+
+    def stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.stop()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """The event loop reads again."""
+        self._reading = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def received(self, request: Request) -> None:
         self._to_proceed = False  # its body has come, or never will

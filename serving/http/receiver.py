@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import httptools
 import numpy as np
 
+from serving.http.bodies import APART_BYTES
 from serving.http.request import BodyLimits, BodyTooLarge, EncodingRefused, Request, Sender
 from serving.lanes.job import ClientGone, RequestTimedOut
 
@@ -36,6 +37,14 @@ class Owner(Sender, Protocol):
 
     def proceed(self) -> None:
         """Tells the client, which waits for that, to send the body."""
+        ...
+
+    def read_apart(self, rest: memoryview) -> None:
+        """Told that only this much of a large body is missing, which may be filled behind the receiver's back."""
+        ...
+
+    def stop_reading(self) -> None:
+        """Told that what is missing is no longer wanted."""
         ...
 
     def received(self, request: Request) -> None:
@@ -103,6 +112,7 @@ class Receiver:
         if not self._over:
             self._over = True
             self._stop_timer()
+            self._stop_reading()
             self._forget()
             self._owner.rejected(status, why)
 
@@ -237,6 +247,8 @@ class Receiver:
         body[: self._size] = self._part
         self._body = body
         self._parser = httptools.HttpRequestParser(self)
+        if length - self._size >= APART_BYTES:
+            self._owner.read_apart(body[self._size :])
 
     def _late(self) -> None:
         assert self._limits is not None
@@ -246,6 +258,7 @@ class Receiver:
         """Has the request answered without its body, the rest of which is not read."""
         assert self._request is not None
         self._request.fault = fault
+        self._stop_reading()
         self._complete(b"")
 
     def _complete(self, body: bytes | memoryview) -> None:
@@ -257,6 +270,10 @@ class Receiver:
         request.body = body
         self._over = self._over or request.fault is not None or not request.keep_alive
         self._owner.received(request)
+
+    def _stop_reading(self) -> None:
+        if self._body is not None:
+            self._owner.stop_reading()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -17,14 +17,14 @@ SECONDS = 10.0  # for what must happen; only a failing test waits so long
 class Echo:
     """Answers with what it was asked; remembers every request. ``hold`` keeps answers back until it is set."""
 
-    def __init__(self, seconds: float = SECONDS, aligned: int = 0) -> None:
+    def __init__(self, seconds: float = SECONDS, aligned: int = 0, most: int = 1 << 20) -> None:
         self.requests: list[Request] = []
         self.faults: list[Exception | None] = []
         self.hold = asyncio.Event()
         self.hold.set()
         self.unanswered = 0
         self.called = asyncio.Event()
-        self._limits = BodyLimits(1 << 20, seconds, aligned)
+        self._limits = BodyLimits(most, seconds, aligned)
 
     def limits(self, request: Request) -> BodyLimits:
         return self._limits
@@ -52,9 +52,9 @@ class Echo:
 
 @asynccontextmanager
 async def served(
-    application: Echo,
+    application: Echo, body_threads: int = 0
 ) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
-    server = HttpServer(application, reserve("127.0.0.1", 0))
+    server = HttpServer(application, reserve("127.0.0.1", 0), body_threads)
     await server.start()
     writers = []
 

@@ -253,6 +253,8 @@ class Still:
         self.written: list[bytes] = []
         self.reading = True
 
+    def get_extra_info(self, name: str) -> None: ...
+
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
