@@ -1,7 +1,8 @@
-"""``preheat bundle``: look at, check, ship, fetch, compare, join and sign bundles."""
+"""``preheat bundle``: look at, check, ship, fetch, prune, compare, join and sign bundles."""
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from serving.cli.output import console, errors, print_json, reported
+from serving.places import bundle_cache
 from warmup.bundle import ledger
 from warmup.bundle.diff import Difference, differences
 from warmup.bundle.files import BundleError, BundleRefused
@@ -22,6 +24,7 @@ from warmup.bundle.ledger import LedgerError
 from warmup.bundle.location import scrubbed
 from warmup.bundle.manifest import Manifest, read_bundle
 from warmup.bundle.merge import Merged, merge
+from warmup.bundle.prune import prune
 from warmup.bundle.publish import add_signature, publish
 from warmup.bundle.pull import pull, pull_into_cache
 from warmup.bundle.signature import generate, load_private, parse
@@ -30,6 +33,7 @@ from warmup.identity import differences as identity_differences
 from warmup.identity import node
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+_DAY = 86400.0  # seconds
 
 Place = Annotated[str, typer.Argument(metavar="LOCATION", help="A directory, a .tar file, or a URL as s3://bucket/v1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,7 +47,7 @@ Unchecked = Annotated[bool, typer.Option("--trust", help="Take it whoever made i
 
 @app.callback()
 def _bundle() -> None:
-    """Look at, check, ship, fetch, compare, join and sign bundles."""
+    """Look at, check, ship, fetch, prune, compare, join and sign bundles."""
 
 
 @app.command("inspect")
@@ -112,6 +116,33 @@ def pull_(
             found = pull_into_cache(location, cache, accepted, bar(None))
     message = f"pulled to {found.root}, {found.trusted}"
     _done(as_json, found.digest, found.manifest, message, path=str(found.root), trusted=found.trusted)
+
+
+@app.command("prune")
+def prune_(
+    cache: Annotated[Path | None, typer.Option(help="The cache; that of this user's servers if left out.")] = None,
+    unused: Annotated[float, typer.Option(min=0, help="Days for which nobody has used what is removed.")] = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove cached copies of bundles that nobody has used for a while; one that a process uses stays."""
+    if math.isnan(unused):
+        raise typer.BadParameter("--unused is a number of days")
+    with _reported():
+        found = prune(cache or bundle_cache(), unused * _DAY, dry_run)
+    if as_json:
+        listed = [{"digest": copy.digest, "path": str(copy.path), "bytes": copy.size} for copy in found.removed]
+        print_json({"removed": listed, "failed": list(found.failed), "dry_run": dry_run})
+    else:
+        for copy in found.removed:
+            typer.echo(f"{copy.digest}  {copy.size / 1e6:,.1f} MB, unused for {copy.unused / _DAY:,.0f} days")
+        done = "would be removed" if dry_run else "removed"
+        size = sum(copy.size for copy in found.removed)
+        typer.echo(f"{len(found.removed)} copies, {size / 1e6:,.1f} MB, {done}")
+    for why in found.failed:
+        errors.print(f"preheat: {why}", markup=False, soft_wrap=True)
+    if found.failed:
+        raise typer.Exit(2)
 
 
 @app.command()

@@ -75,13 +75,9 @@ def reserved(target: Path) -> Iterator[Place]:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BundleError(f"{parent}: {error.strerror}") from error
-    prefix = f".{target.name}.partial-"
-    with _locked(parent / f".{target.name}.lock"):
-        for stale in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
-            if (stale / _REPLACED).is_dir() and not target.exists():
-                (stale / _REPLACED).rename(target)  # the new one never came
-            shutil.rmtree(stale)
-        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    with locked(target):
+        remove_partial(target)
+        staging = Path(tempfile.mkdtemp(prefix=_partial(target), dir=parent))
         try:
             yield Place(target, staging)
         finally:
@@ -104,9 +100,27 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(other))
 
 
+class Busy(Exception):
+    """Another process fills or removes the place."""
+
+
+def remove_partial(target: Path) -> None:
+    """Removes what killed processes left of ``target``, which must be locked."""
+    for stale in [path for path in target.parent.iterdir() if path.name.startswith(_partial(target))]:
+        if (stale / _REPLACED).is_dir() and not target.exists():
+            (stale / _REPLACED).rename(target)  # the new one never came
+        shutil.rmtree(stale)
+
+
+def _partial(target: Path) -> str:
+    return f".{target.name}.partial-"
+
+
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = _acquire(path)
+def locked(target: Path, wait: bool = True) -> Iterator[None]:
+    """Keeps other processes from filling or removing ``target``. Waits for one that does, or raises Busy."""
+    path = target.with_name(f".{target.name}.lock")
+    descriptor = _acquire(path, wait)
     try:
         yield
     finally:
@@ -114,11 +128,15 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: Path, wait: bool) -> int:
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise Busy(str(path)) from error
         except OSError as error:
             raise BundleError(f"{path}: {error.strerror}") from error
         # The holder before us removed the file when it was done: a lock on a removed file locks nobody out.

@@ -17,9 +17,11 @@ from warmup.bundle.files import MANIFEST, SIGNATURE, BundleError, BundleRefused,
 from warmup.bundle.location import locate, reaching
 from warmup.bundle.manifest import Bundle, Manifest, manifest_digest, read_bundle, verify
 from warmup.bundle.place import reserved
+from warmup.bundle.prune import hold
 from warmup.bundle.source import Source, opened
 from warmup.bundle.trust import Trust
 
+_TRIES = 5  # to hold a copy that is pruned at this very moment
 Advance = Callable[[int], object]  # called with the bytes done since the last call
 
 
@@ -40,7 +42,16 @@ def pull(location: str, into: Path, trust: Trust, advance: Advance | None = None
 
 
 def pull_into_cache(location: str, cache: Path, trust: Trust, advance: Advance | None = None) -> Bundle:
-    """Like ``pull``, into ``cache/sha256-<hex>``. A pinned bundle that is in the cache already is not fetched."""
+    """Like ``pull``, into ``cache/sha256-<hex>``. A pinned bundle that is in the cache already is not fetched. What is
+    returned is not pruned while this process lives (``warmup.bundle.prune``)."""
+    for _ in range(_TRIES):
+        bundle = _from_cache(location, cache, trust, advance)
+        if hold(bundle.root):
+            return bundle
+    raise BundleError(f"{bundle.root}: removed {_TRIES} times as soon as it was there")
+
+
+def _from_cache(location: str, cache: Path, trust: Trust, advance: Advance | None) -> Bundle:
     if trust.digest and (cached := _intact(_cached(cache, trust.digest), trust.digest)):
         return Bundle(cached.root, cached.manifest, cached.digest, trust.reason(cached.digest, None, str(cached.root)))
     where = locate(location)

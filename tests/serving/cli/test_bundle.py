@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,18 @@ def test_a_broken_manifest_is_one_line_and_no_trace(make: Callable[..., Bundle],
     assert result.exit_code == 1
     assert result.stderr.startswith("preheat: made: manifest.json: is not JSON")
     assert result.stderr.count("\n") == 1
+
+
+def test_prune_removes_copies_that_nobody_has_used_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / f"sha256-{'a' * 64}"
+    path.mkdir()
+    (path / "file").write_bytes(b"x" * 1000)
+    os.utime(path, (0, 0))
+    dry = CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--dry-run"])
+    assert dry.exit_code == 0 and "1 copies, 0.0 MB, would be removed" in dry.output and path.exists()
+    done = CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--json"])
+    removed = {"digest": "sha256:" + "a" * 64, "path": str(path), "bytes": 1000}
+    assert json.loads(done.output) == {"removed": [removed], "failed": [], "dry_run": False}
+    assert CliRunner().invoke(app, ["prune", "--cache", str(tmp_path)]).output.startswith("0 copies")
+    assert CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--unused", "-1"]).exit_code == 2
+    assert CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--unused", "nan"]).exit_code == 2
