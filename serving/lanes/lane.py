@@ -13,7 +13,7 @@ from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 from serving.lanes.batching import Times, Waiting, batch_size, frozen_times, joint_run, patience
-from serving.lanes.inline import Inline
+from serving.lanes.inline import Arrivals, Inline
 from serving.lanes.job import Deliver, Job, failed
 from serving.lanes.stacking import parts, stack, unstack
 from serving.lanes.thread import EngineThread
@@ -90,6 +90,7 @@ class Lane(EngineThread):
     ) -> None:
         super().__init__(f"lane-{spec.name}", spec.batching.queue, open_engine, deliver, soon)
         self._inline = Inline(spec, handler, warm, self._engine_lock, on_batch)
+        self._arrivals = Arrivals(soon)
         self._spec = spec
         self._handler = handler
         self._warm = warm
@@ -104,7 +105,9 @@ class Lane(EngineThread):
     def run_at_once(self, job: Job) -> Tensors | Exception | None:
         """What the job ends with, if it was run on the caller's thread, which is the event loop's (see ``Inline``);
         None where it is to be submitted."""
-        return self._inline.run(job) if not self._unanswered and not self._closing else None
+        if self._arrivals.crowded() or self._unanswered or self._closing:
+            return None
+        return self._inline.run(job)
 
     def close(self) -> None:
         self._inline.close()

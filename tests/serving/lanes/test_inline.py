@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
 from serving.lanes import inline
-from serving.lanes.inline import Inline
+from serving.lanes.inline import CROWD, Arrivals, Inline
 from serving.lanes.job import ExecutionFailed, Job
 from serving.lanes.warmset import WarmSet
 
@@ -122,3 +122,20 @@ def test_a_shape_that_turns_out_long_goes_to_the_lane(bench: Bench, monkeypatch:
     bench.inline._seconds[Shape.parse("x=1x4:fp32")] = 0.0  # proven to take no time
     assert bench.run(row(3))[1] is not None
     assert bench.run(row(3))[1] is None
+
+
+def test_requests_that_come_together_are_for_the_lane_until_they_no_longer_do() -> None:
+    turns: list[Callable[[], None]] = []
+    arrivals = Arrivals(turns.append)
+
+    def turn(requests: int) -> list[bool]:
+        found = [arrivals.crowded() for _ in range(requests)]
+        turns.pop()()
+        assert not turns
+        return found
+
+    alone = [False] * (CROWD - 1)
+    assert turn(1) == [False] and turn(CROWD - 1) == alone
+    assert turn(CROWD) == [*alone, True]
+    assert turn(CROWD) == [True] * CROWD
+    assert turn(1) == [True] and turn(1) == [False]
