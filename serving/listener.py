@@ -66,9 +66,14 @@ class HttpServer:
         """Begins to serve on the running event loop."""
         loop = asyncio.get_running_loop()
         readers = self._readers = BodyReaders(self._body_threads) if self._body_threads else None
-        self._server = await loop.create_server(
-            lambda: Connection(self._application, self._connections, readers), sock=self._bound, backlog=_BACKLOG
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self._application, self._connections, readers), sock=self._bound, backlog=_BACKLOG
+            )
+        except BaseException:
+            if readers is not None:
+                readers.close()
+            raise
         self._timer = loop.call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:

@@ -21,6 +21,7 @@ APART_BYTES = 1 << 20  # from here on a body is worth a thread's waking (tens of
 _CORES_FOR_EACH = 4
 _MOST_THREADS = 4
 _EVENTS = 64  # handled between two looks at what has bytes
+Done = Callable[["Reading"], None]
 
 
 def body_threads(cores: int) -> int:
@@ -31,19 +32,19 @@ def body_threads(cores: int) -> int:
 
 
 class Reading:
-    """One body that a thread receives."""
+    """One body that a thread receives: so far ``size`` bytes of what is to fill ``into``."""
 
-    def __init__(self, connection: socket.socket, into: memoryview, done: Callable[[int], None], thread: _Thread):
+    def __init__(self, connection: socket.socket, into: memoryview, done: Done, thread: _Thread) -> None:
         self.connection = connection
         self.into = into
-        self.size = 0  # bytes that are there
+        self.size = 0
         self.done = done
         self.in_hand = False  # the thread is at it
         self.over = False
         self._thread = thread
 
     def stop(self) -> None:
-        """Reads no further; ``done`` is not called unless it is on its way already."""
+        """Reads no further. ``done`` is not called, unless it is on its way already."""
         self._thread.drop(self)
 
 
@@ -56,13 +57,20 @@ class BodyReaders:
         for thread in self._threads:
             thread.start()
 
-    def read(self, descriptor: int, into: memoryview, done: Callable[[int], None]) -> Reading:
+    def read(self, descriptor: int, into: memoryview, done: Done) -> Reading:
         """Has a thread fill ``into`` from a connection that nobody else reads meanwhile. ``done`` is called on the
-        event loop with the bytes that came: fewer than were asked for where the connection has ended, which whoever
-        reads it next will see."""
+        event loop once that is over: with fewer bytes than there is room for where the connection has ended, as whoever
+        reads it next will see. Raises OSError where the system has no descriptor left.
+        """
         thread = min(self._threads, key=lambda one: one.load)
-        reading = Reading(socket.socket(fileno=os.dup(descriptor)), into, done, thread)
-        thread.take(reading)
+        connection = socket.socket(fileno=os.dup(descriptor))
+        connection.setblocking(False)
+        reading = Reading(connection, into, done, thread)
+        try:
+            thread.take(reading)
+        except OSError:
+            connection.close()
+            raise
         return reading
 
     def close(self) -> None:
@@ -88,8 +96,8 @@ class _Thread(threading.Thread):
     def take(self, reading: Reading) -> None:
         descriptor = reading.connection.fileno()
         with self._lock:
+            self._epoll.register(descriptor, select.EPOLLIN)
             self._readings[descriptor] = reading
-            self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLRDHUP)
 
     def drop(self, reading: Reading) -> None:
         with self._lock:
@@ -109,22 +117,17 @@ class _Thread(threading.Thread):
             if reading is None:  # dropped since
                 return
             reading.in_hand = True
-        try:
-            size = reading.connection.recv_into(reading.into[reading.size :])
-        except BlockingIOError:  # the bytes were for a connection that had this number before
-            size = -1
-        except OSError:  # reset; the event loop meets the same when it reads on
-            size = 0
+        received, ended = _receive(reading.connection, reading.into[reading.size :])
         with self._lock:
             reading.in_hand = False
             if reading.over:
                 reading.connection.close()
                 return
-            reading.size += max(size, 0)
-            if size and reading.size < len(reading.into):
+            reading.size += received
+            if not ended and reading.size < len(reading.into):
                 return
             self._forget(reading)
-        self._loop.call_soon_threadsafe(reading.done, reading.size)
+        self._loop.call_soon_threadsafe(reading.done, reading)
 
     def _forget(self, reading: Reading) -> None:
         """With the lock held. Whoever reads closes the connection, so that its number names nothing else until then."""
@@ -143,3 +146,14 @@ class _Thread(threading.Thread):
                 self._forget(reading)
         self._epoll.close()
         os.close(self._ending)
+
+
+def _receive(connection: socket.socket, into: memoryview) -> tuple[int, bool]:
+    """How many bytes came, and whether the connection has ended."""
+    try:
+        received = connection.recv_into(into)
+    except BlockingIOError:  # the bytes were for a connection that had this number before
+        return 0, False
+    except OSError:  # reset: an end like any other, which the event loop sees as well
+        return 0, True
+    return received, received == 0

@@ -63,7 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._handing_over = False
         self._to_proceed = False  # the client waits to be told to send its body
         self._stalled = False  # the client does not take what was sent to it
-        self._paused = False  # nothing is read
+        self._full = False  # enough requests wait, so no more are read
+        self._open = True  # the event loop reads
         self._unsent = 0  # bytes, when the listener last looked
         self._lingering = False  # everything is said, and the client is given time to hear it
         self._since = self._loop.time()  # the last change of state
@@ -113,33 +114,44 @@ class Connection(asyncio.BufferedProtocol):
         self._next()
 
     def read_apart(self, rest: memoryview) -> None:
-        if self._readers is not None:
-            self._transport.pause_reading()
+        if self._readers is None:
+            return
+        try:
             self._reading = self._readers.read(self._transport.get_extra_info("socket").fileno(), rest, self._read)
+        except OSError as error:  # no descriptor is left for it
+            log.warning("a body of %d bytes is received by the event loop: %s", len(rest), error)
+        self._gate()
 
-    def _read(self, size: int) -> None:
+    def _read(self, reading: Reading) -> None:
         """Called when a reader has received what it could."""
-        if self._reading is not None:
-            self._read_on()
-            self._receiver.filled(size)
+        if reading is self._reading:  # else it was stopped when this was on its way
+            self._reading = None
+            self._gate()
+            self._receiver.filled(reading.size)
 
     def stop_reading(self) -> None:
         if self._reading is not None:
             self._reading.stop()
-            self._read_on()
+            self._reading = None
+            self._gate()
 
-    def _read_on(self) -> None:
-        """The event loop reads again."""
-        self._reading = None
-        if not self._transport.is_closing():
+    def _gate(self) -> None:
+        """Has the event loop read if nobody else does, and if more is wanted."""
+        wanted = self._reading is None and not self._full
+        if wanted == self._open or self._transport.is_closing():
+            return
+        self._open = wanted
+        if wanted:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def received(self, request: Request) -> None:
         self._to_proceed = False  # its body has come, or never will
         self._waiting.append(request)
-        if len(self._waiting) >= _AHEAD and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
+        if len(self._waiting) >= _AHEAD:
+            self._full = True
+            self._gate()
         self._next()
 
     def rejected(self, status: int, why: str) -> None:
@@ -155,9 +167,9 @@ class Connection(asyncio.BufferedProtocol):
         self._handing_over = True
         while self._waiting and self._current is None and not self._stalled:
             request = self._current = self._waiting.popleft()
-            if self._paused:
-                self._paused = False
-                self._transport.resume_reading()
+            if self._full:
+                self._full = False
+                self._gate()
             try:
                 self._application(request)
             except Exception:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import select
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -11,7 +15,7 @@ from serving.http import bodies
 from serving.http.bodies import APART_BYTES, BodyReaders, body_threads
 from serving.lanes.job import ClientGone, RequestTimedOut
 from serving.listener import HttpServer, reserve
-from tests.serving.http.echo import SECONDS, Echo, answer, served
+from tests.serving.http.echo import CHUNKED, SECONDS, Echo, answer, served
 
 LARGE = bytes(range(256)) * (3 * APART_BYTES // 256)
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(LARGE)
@@ -34,7 +38,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     readers: list[BodyReaders] = []
     read = BodyReaders.read
 
-    def noted(self: BodyReaders, descriptor: int, into: memoryview, done: Callable[[int], None]) -> object:
+    def noted(self: BodyReaders, descriptor: int, into: memoryview, done: Callable) -> object:
         sizes.append(len(into))
         readers.append(self)
         return read(self, descriptor, into, done)
@@ -84,12 +88,93 @@ def test_small_bodies_stay_with_the_event_loop(run: Callable, handed_over: list[
     async def test() -> None:
         async with served(echo(), body_threads=1) as connect:
             reader, writer = await connect()
-            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % APART_BYTES)
-            writer.write(LARGE[:APART_BYTES])
-            assert (await answer(reader))[2] == b"POST / " + LARGE[:APART_BYTES]
+            small = LARGE[: APART_BYTES - 1]
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(small) + small)
+            assert (await answer(reader))[2] == b"POST / " + small
 
     run(test)
-    assert not any(size > APART_BYTES for size in handed_over)
+    assert handed_over == []
+
+
+def test_a_chunked_body_stays_with_the_event_loop(run: Callable, handed_over: list[int]) -> None:
+    async def test() -> None:
+        async with served(echo(), body_threads=1) as connect:
+            reader, writer = await connect()
+            writer.write(CHUNKED + b"%x\r\n" % len(LARGE) + LARGE + b"\r\n0\r\n\r\n")
+            assert (await answer(reader))[2] == b"POST / " + LARGE
+
+    run(test)
+    assert handed_over == []
+
+
+@pytest.mark.parametrize("small", [7, 8, 20])
+def test_a_body_behind_requests_that_wait_has_one_reader(run: Callable, handed_over: list[int], small: int) -> None:
+    application = echo()
+    application.hold.clear()
+
+    async def test() -> None:
+        async with served(application, body_threads=1) as connect:
+            reader, writer = await connect()
+            writer.write(b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n" * small + HEAD + LARGE)
+            writer.write(b"GET /next HTTP/1.1\r\nhost: x\r\n\r\n" + HEAD + LARGE[::-1])
+            await asyncio.wait_for(application.called.wait(), SECONDS)
+            application.hold.set()
+            for _ in range(small):
+                assert (await answer(reader))[2] == b"GET /small "
+            assert (await answer(reader))[2] == b"POST / " + LARGE
+            assert (await answer(reader))[2] == b"GET /next "
+            assert (await answer(reader))[2] == b"POST / " + LARGE[::-1]
+
+    run(test)
+
+
+def test_without_descriptors_the_event_loop_receives(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def none_left(self: BodyReaders, *_: object) -> object:
+        tried.append(1)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(BodyReaders, "read", none_left)
+
+    async def test() -> None:
+        async with served(echo(), body_threads=1) as connect:
+            reader, writer = await connect()
+            writer.write(HEAD + LARGE)
+            assert (await answer(reader))[2] == b"POST / " + LARGE
+
+    run(test)
+    assert tried
+
+
+def test_what_cannot_be_watched_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        readers = BodyReaders(1)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+            monkeypatch.setattr(readers._threads[0], "_epoll", _Full(readers._threads[0]._epoll))
+            with pytest.raises(OSError, match="No space left"):
+                readers.read(ours.fileno(), memoryview(bytearray(10)), lambda reading: None)
+            assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+            assert readers._threads[0].load == 0
+        monkeypatch.undo()
+        readers.close()
+
+    asyncio.run(main())
+
+
+class _Full:
+    """An epoll that watches no more."""
+
+    def __init__(self, real: select.epoll) -> None:
+        self._real = real
+
+    def register(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def poll(self, **how: int) -> object:
+        return self._real.poll(**how)
 
 
 def test_a_slow_client_holds_up_nobody(run: Callable, handed_over: list[int]) -> None:
