@@ -109,8 +109,9 @@ class EngineSpec(_Strict):
 
     On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured, and
     ``fuse_activations`` has cuDNN's convolutions compute the ReLU behind them (``graph`` on NVIDIA);
-    ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search``
-    makes cuDNN try its algorithms whenever a shape is captured; ``tf32`` lets fp32 models multiply in TF32.
+    ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search`` makes cuDNN
+    try its algorithms whenever a shape is captured, and a sweep on AMD tune matrix products; ``tf32`` lets fp32 models
+    multiply in TF32.
 
     ``min_placement`` is the least share of an ONNX graph's nodes that a provider other than the CPU's must take. Not
     given, it is all of them, but for those that compute shapes, which the provider's own rules send to the CPU.
@@ -132,16 +133,6 @@ class EngineSpec(_Strict):
     graph_memory: Annotated[Whole, BeforeValidator(_bytes), Field(ge=1)] | None = None
     search: bool = False
     tf32: bool = False
-
-    @model_validator(mode="after")
-    def _rewrites_what_is_checked(self) -> EngineSpec:
-        if self.fold_batchnorm and not self.captures:
-            raise ValueError("fold_batchnorm needs execution graph or compile+graph, where its outputs are checked")
-        if self.fuse_activations and self.execution != "graph":
-            raise ValueError(
-                "fuse_activations needs execution graph, where its outputs are checked; compilers fuse anyway"
-            )
-        return self
 
     @property
     def rewritten(self) -> bool:
@@ -171,6 +162,18 @@ class EngineSpec(_Strict):
         foreign = sorted(self.model_fields_set - allowed)
         if foreign:
             raise ValueError(f"{', '.join(foreign)}: not of kind {self.kind}, which has {', '.join(sorted(allowed))}")
+        return self
+
+    @model_validator(mode="after")
+    def _rewrites_what_is_checked(self) -> EngineSpec:
+        if self.rewritten and self.source.endswith((".pt2", ".ts")):
+            raise ValueError(f"{self.source} is no module of layers: fold and fuse before it is exported")
+        if self.fold_batchnorm and not self.captures:
+            raise ValueError("fold_batchnorm needs execution graph or compile+graph, where its outputs are checked")
+        if self.fuse_activations and self.execution != "graph":
+            raise ValueError(
+                "fuse_activations needs execution graph, where its outputs are checked; compilers fuse anyway"
+            )
         return self
 
 

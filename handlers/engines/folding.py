@@ -1,8 +1,11 @@
-"""Batch normalisation folded into the convolution or linear layer before it: the same function in fewer kernels."""
+"""Batch normalisation folded into the convolution or linear layer before it: the same function in fewer kernels.
+
+Tracing takes ``x += y`` for ``x = x + y``: a model that relies on the difference is found where outputs are compared.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+from torch import fx, nn
 from torch.fx.experimental.optimization import fuse
 
 from handlers.errors import ModelError
@@ -14,16 +17,20 @@ def folded(module: nn.Module, model: str) -> nn.Module:
     Raises ModelError where the module's code cannot be traced, or where no normalisation can be folded.
     """
     try:
-        result = fuse(module)
+        traced = fx.symbolic_trace(module)
+        result = fuse(traced, no_trace=True)
     except Exception as error:  # tracing runs the model's own code, which may fail in any way
         why = str(error).strip().split("\n", 1)[0]
         raise ModelError(f"{model}: engine.fold_batchnorm: the model cannot be traced: {why}") from error
-    if _normalisations(result) == _normalisations(module):
+    if _normalised(result) == _normalised(traced):
         raise ModelError(
             f"{model}: engine.fold_batchnorm: no normalisation stands behind a convolution or linear layer"
         )
     return result
 
 
-def _normalisations(module: nn.Module) -> int:
-    return sum(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+def _normalised(traced: nn.Module) -> int:
+    """How often it normalises."""
+    assert isinstance(traced, fx.GraphModule)
+    calls = [node for node in traced.graph.nodes if node.op == "call_module"]
+    return sum(isinstance(traced.get_submodule(node.target), nn.modules.batchnorm._BatchNorm) for node in calls)

@@ -1,10 +1,9 @@
 """ReLU, and the addition before it, computed by the convolution that they follow: cuDNN's fused kernels, in which
 neither is written to memory and read again.
 
-PyTorch's functions for them are ``torch.cudnn_convolution_relu`` and ``torch.cudnn_convolution_add_relu``. A rewritten
-model is only captured where its outputs are those of the model as it is (``handlers.engines.graph``), so what a rewrite
-by patterns cannot see, such as a tensor that is changed in place in between, costs a shape its fusion and no answer its
-truth.
+PyTorch's functions for them are ``torch.cudnn_convolution_relu`` and ``torch.cudnn_convolution_add_relu``. The second
+has its convolution computed later than the model does, so nothing may be changed in place in between. A rewritten model
+is only captured where its outputs are those of the model as it is (``handlers.engines.graph``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from handlers.errors import ModelError
 
 _RELU_FUNCTIONS = (torch.relu, functional.relu)
 _RELU_METHODS = ("relu", "relu_")
-_ADDITIONS = (operator.add, operator.iadd, torch.add)
+_ADDITIONS = (operator.add, torch.add)  # ``x += y`` is traced as the first
 
 
 class ConvolutionRelu(nn.Module):
@@ -45,14 +44,15 @@ class ConvolutionAddRelu(nn.Module):
 
     def forward(self, x: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
         of = self.convolution
-        if tuple(added.shape) != _result_dims(of, x.shape):  # which cuDNN would not broadcast
+        if x.dim() != 4 or tuple(added.shape) != _result_dims(of, x.shape):  # which cuDNN would not broadcast
             return torch.relu(of(x) + added)
         arguments: Any = (of.bias, of.stride, of.padding, of.dilation, of.groups)
         return torch.cudnn_convolution_add_relu(x, of.weight, added, 1.0, *arguments)
 
 
 def fused(module: nn.Module, model: str) -> nn.Module:
-    """A module in evaluation mode whose convolutions compute the ReLU behind them; the given one stays as it is.
+    """A module in evaluation mode whose convolutions compute the ReLU behind them; the given one stays as it is, unless
+    it is a traced one.
 
     Raises ModelError where the module's code cannot be traced, or where there is nothing to fuse.
     """
@@ -71,8 +71,8 @@ def fused(module: nn.Module, model: str) -> nn.Module:
 
 def _fuse(traced: fx.GraphModule, relu: fx.Node) -> bool:
     """Has the convolution before ``relu`` compute it too; whether there is one."""
-    before = relu.args[0]
-    if not isinstance(before, fx.Node):
+    before = relu.args[0] if len(relu.args) == 1 else None
+    if not isinstance(before, fx.Node) or relu.kwargs.keys() - {"inplace"}:
         return False
     if _is_convolution(traced, before):
         _replace(traced, before, ConvolutionRelu)
@@ -94,26 +94,47 @@ def _fuse(traced: fx.GraphModule, relu: fx.Node) -> bool:
 
 def _summands(traced: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     """The convolution and the other tensor that a node adds, where nothing else uses their sum."""
-    if node.op != "call_function" or node.target not in _ADDITIONS or len(node.users) != 1 or node.kwargs:
+    if node.op != "call_function" or node.target not in _ADDITIONS or len(node.users) != 1:
         return None
-    left, right = node.args
-    if not (isinstance(left, fx.Node) and isinstance(right, fx.Node)) or left is right:
+    if len(node.args) != 2 or node.kwargs or not all(isinstance(part, fx.Node) for part in node.args):
         return None
-    if node.target is operator.iadd and len(left.users) != 1:  # somebody else sees the sum in its place
-        return None
-    if _is_convolution(traced, right):  # the later one, as a rule: both of a block with a convolution as its shortcut
-        return right, left
-    return (left, right) if _is_convolution(traced, left) else None
+    left, right = (part for part in node.args if isinstance(part, fx.Node))
+    fusible = [
+        pair
+        for pair in ((left, right), (right, left))
+        if _is_convolution(traced, pair[0]) and not _changed_between(traced, pair[0], node)
+    ]
+    return fusible[-1] if fusible else None  # the later of two, as a rule: where a convolution is the shortcut
+
+
+def _changed_between(traced: fx.GraphModule, first: fx.Node, last: fx.Node) -> bool:
+    """Whether anything might be changed in place after one node and before another."""
+    node = first.next
+    while node is not last:
+        if _in_place(traced, node):
+            return True
+        node = node.next
+    return False
+
+
+def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
+    if node.kwargs.get("inplace") or "out" in node.kwargs:
+        return True
+    if node.op == "call_module":
+        return any(getattr(part, "inplace", False) for part in traced.get_submodule(str(node.target)).modules())
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return node.op in ("call_method", "call_function") and name.endswith("_") and not name.endswith("__")
 
 
 def _is_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node calls a convolution of its own that cuDNN takes, and only one node uses what it returns."""
+    """Whether a node calls a convolution that cuDNN takes, nothing else calls it or reads its weights, and only one
+    node uses what it returns."""
     if node.op != "call_module" or len(node.users) != 1 or node.kwargs:
         return False
-    module = traced.get_submodule(str(node.target))
-    calls = sum(other.op == "call_module" and other.target == node.target for other in traced.graph.nodes)
+    module, name = traced.get_submodule(str(node.target)), str(node.target)
     plain = isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" and not isinstance(module.padding, str)
-    return plain and calls == 1
+    others = [str(other.target) for other in traced.graph.nodes if other is not node]
+    return plain and not any(other == name or other.startswith(f"{name}.") for other in others)
 
 
 def _is_relu(traced: fx.GraphModule, node: fx.Node) -> bool:

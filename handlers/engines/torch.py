@@ -10,7 +10,7 @@ option ``torch.first_call: compile`` compiles them in their first request instea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -86,8 +86,9 @@ class TorchEngine(Engine):
             self._compiled[key] = self._compile()
         with self._searching():
             self.run(inputs)
-            if self._rewritten is not None and key not in self._compiled:
-                self._rewritten(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
+            if self._rewritten is not None and self._searches and key not in self._compiled:
+                with torch.inference_mode(), suppress(RuntimeError):  # which meets its capture too, and is told there
+                    self._rewritten(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
 
@@ -162,6 +163,7 @@ class TorchEngine(Engine):
         if self._graphs is not None:
             self._graphs.close()
         del self._forward
+        self._rewritten = None
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
         return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
@@ -173,7 +175,9 @@ class TorchEngine(Engine):
         variant = self._compiled.pop(key, None) or self._rewritten
         if variant is None:
             return graphs.capture(key, shape, inputs)
-        why = graphs.capture(key, shape, inputs, variant)
+        # What is never negative could hide that a ReLU has moved.
+        signed = [tensor - 0.5 if tensor.is_floating_point() else tensor for tensor in inputs]
+        why = graphs.capture(key, shape, signed, variant)
         return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or rewritten it {why}")
 
     def _compile(self) -> Forward:
@@ -185,6 +189,10 @@ class TorchEngine(Engine):
         engine = self.spec.engine
         return Graphs(self.device, self._forward, DTYPES[engine.precision], engine.graph_memory)
 
+    @property
+    def _searches(self) -> bool:
+        return self.spec.engine.search and self.device.type == "cuda" and torch.version.hip is None
+
     @contextmanager
     def _searching(self) -> Iterator[None]:
         """Lets cuDNN try its algorithms for what runs inside, where the model asks for it. PyTorch remembers the choice
@@ -192,7 +200,7 @@ class TorchEngine(Engine):
 
         On AMD the switch is the MIOpen store's, and choices are on the disk.
         """
-        if not self.spec.engine.search or self.device.type != "cuda" or torch.version.hip is not None:
+        if not self._searches:
             yield
             return
         before = torch.backends.cudnn.benchmark

@@ -198,5 +198,9 @@ def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
         EngineSpec.model_validate(torch_engine | {"execution": "compile"})
     fusing = torch_engine | {"fold_batchnorm": False, "fuse_activations": True}
     assert EngineSpec.model_validate(fusing | {"execution": "graph"}).rewritten
+    with pytest.raises(ValidationError, match="net.pt2 is no module of layers"):
+        EngineSpec.model_validate({"kind": "torch", "source": "net.pt2", "fold_batchnorm": True, "execution": "graph"})
+    with pytest.raises(ValidationError, match="fold_batchnorm: not of kind onnx"):
+        EngineSpec.model_validate({"kind": "onnx", "source": "net.onnx", "fold_batchnorm": True})
     with pytest.raises(ValidationError, match="fuse_activations needs execution graph"):
         EngineSpec.model_validate(fusing | {"execution": "compile+graph"})

@@ -38,7 +38,35 @@ def test_a_model_whose_way_depends_on_its_values_cannot_be_folded() -> None:
         folded(Branching().eval(), "m")
 
 
+class Twice(nn.Module):
+    """One normalisation, behind a convolution and elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.normal = nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3)
+        nn.init.uniform_(self.normal.running_mean)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.normal(self.convolution(x)) + self.normal(x)
+
+
+class Auxiliary(nn.Module):
+    """What has a normalisation is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.head = nn.Conv2d(3, 4, 1), nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.main(x)
+
+
+def test_a_normalisation_that_stays_elsewhere_is_folded_where_it_can_be() -> None:
+    model, x = Twice().eval(), torch.rand(1, 3, 4, 4)
+    torch.testing.assert_close(folded(model, "m")(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 def test_a_model_without_such_normalisations_is_refused() -> None:
-    for model in (nn.Conv2d(3, 4, 1), nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1))):
+    for model in (nn.Sequential(nn.Conv2d(3, 4, 1)), nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1)), Auxiliary()):
         with pytest.raises(ModelError, match="m: engine.fold_batchnorm: no normalisation stands behind"):
             folded(model.eval(), "m")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,24 +100,22 @@ def test_what_would_be_broadcast_is_added_as_before(cudnn: list[str]) -> None:
 
 
 class Shared(nn.Module):
-    """Convolutions that nothing may be fused into: called twice, used twice, padded otherwise, summed in place."""
+    """Convolutions that nothing may be fused into, and one that may."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.twice, self.used, self.summed = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.twice, self.used, self.read = (nn.Conv2d(4, 4, 1) for _ in range(3))
         self.mirrored = nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")
         self.named = nn.Conv2d(4, 4, 3, padding="same")
         self.fusible = nn.Conv2d(4, 4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.twice(torch.relu(self.twice(x))))
+        x = torch.relu(self.twice(torch.relu(self.twice(x))))  # called twice
         y = self.used(x)
-        x = torch.relu(y) - y
-        x = torch.relu(self.named(torch.relu(self.mirrored(x))))
-        z = x * 2
-        z += self.summed(x)
-        x = torch.relu(z) + z
+        x = torch.relu(y) - y  # used twice
+        x = torch.relu(self.named(torch.relu(self.mirrored(x))))  # padded otherwise
         x = torch.relu(torch.add(self.used.weight.sum(), x, alpha=2))
+        x = torch.relu(input=self.read(x)) + self.read.weight.sum()  # whose weights are read, and called by name
         return torch.relu(self.fusible(torch.relu(x + 1)))
 
 
@@ -126,6 +125,54 @@ def test_what_others_see_is_left_alone(cudnn: list[str]) -> None:
     result = fused(model, "m")
     torch.testing.assert_close(result(x), model(x), rtol=1e-5, atol=1e-6)
     assert cudnn == ["relu"]
+
+
+class Changed(nn.Module):
+    """A convolution whose input is changed between it and the sum, and a fusible one, so that there is something."""
+
+    def __init__(self, change: Callable[[torch.Tensor], object] | None) -> None:
+        super().__init__()
+        self.first, self.second, self.inplace = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.ReLU(inplace=True)
+        self.change = change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x)) - 0.3
+        y = self.second(x)
+        self.change(x) if self.change is not None else self.inplace(x)
+        return torch.relu(y + x)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        lambda x: functional.relu(x, inplace=True),
+        lambda x: x.mul_(2),
+        lambda x: torch.relu_(x),
+        lambda x: torch.mul(x, 2, out=x),
+    ],
+)
+def test_a_convolution_is_not_moved_past_a_change_of_its_input(cudnn: list[str], change: Any) -> None:
+    model = Changed(change).eval()
+    x = torch.randn(2, 4, 5, 5)
+    with torch.inference_mode():
+        torch.testing.assert_close(fused(model, "m")(x.clone()), model(x), rtol=1e-5, atol=1e-6)
+    assert cudnn == ["relu"]
+
+
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.convolution(x) + x)
+
+
+def test_an_image_without_a_batch_axis_is_added_as_before(cudnn: list[str]) -> None:
+    model, x = Sum().eval(), torch.randn(4, 6, 6)
+    torch.testing.assert_close(fused(model, "m")(x), model(x))
+    assert cudnn == []
 
 
 class Branching(nn.Module):
