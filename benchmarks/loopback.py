@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from serving.pacing import UNPACED
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
+_CONTEXT = multiprocessing.get_context("spawn")
 _BLOCK = 1 << 20
 _SECONDS = 2.0
 _BODY = 8 * 3 * 448 * 448 * 2  # bytes: eight images of 448 pixels in half precision
@@ -66,7 +68,8 @@ def main(
 
 def measure(pairs: int, seconds: float = _SECONDS) -> float:
     """Bytes a second of all pairs of processes together, without pacing."""
-    started = [_start(_drain, _stream, seconds) for _ in range(pairs)]
+    together = _CONTEXT.Barrier(pairs)
+    started = [_start(_drain, _stream, together, seconds) for _ in range(pairs)]
     return sum(_result(*each) for each in started)
 
 
@@ -77,13 +80,13 @@ def bursts(control: bytes, count: int) -> list[float]:
 
 def _start(receive: Callable, send: Callable, *arguments: object) -> tuple[Connection, list]:
     """A pair of processes, and where one of them puts what it has measured."""
-    context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe()
-    processes = [context.Process(target=receive, args=(theirs,))]
+    mine, theirs = _CONTEXT.Pipe()
+    processes = [_CONTEXT.Process(target=receive, args=(theirs,))]
     processes[0].start()
     port = mine.recv()
-    processes.append(context.Process(target=send, args=(theirs, port, *arguments)))
+    processes.append(_CONTEXT.Process(target=send, args=(theirs, port, *arguments)))
     processes[1].start()
+    theirs.close()  # so that a process that fails is seen
     return mine, processes
 
 
@@ -117,9 +120,10 @@ def _drain(pipe: Connection) -> None:
         pipe.send(received / (time.perf_counter() - started))
 
 
-def _stream(pipe: Connection, port: int, seconds: float) -> None:
+def _stream(pipe: Connection, port: int, together: Barrier, seconds: float) -> None:
     block = bytes(_BLOCK)
     with _connect(port, UNPACED) as connection:
+        together.wait()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             connection.sendall(block)

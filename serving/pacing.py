@@ -2,19 +2,20 @@
 
 On Linux the sender's congestion control decides that. BBR, the default of many machines that serve, spreads what it
 sends over time (pacing), to keep queues in the network short. Within one machine there is no network and no queue, and
-a body of 10 MB takes half as long again (``benchmarks/loopback.py``): clients beside the server, sidecars and
-TorchServe's front end would wait for nothing.
+10 MB take half as long again (``benchmarks/loopback.py``). Each end decides for what it sends: the server here for its
+answers, ``preheat bench`` for its requests; other clients beside a server have to do likewise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from ipaddress import ip_address
 from typing import Any
 
-# Kept in every kernel, allowed to every process, and without pacing (Linux, Documentation/networking/ip-sysctl.rst,
-# tcp_allowed_congestion_control).
+# Kept in every kernel, allowed to every process unless somebody changes that, and without pacing (Linux,
+# Documentation/networking/ip-sysctl.rst, tcp_allowed_congestion_control).
 UNPACED = b"reno"
 
 
@@ -24,7 +25,8 @@ def unpace(transport: asyncio.BaseTransport) -> None:
     ends = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     if hasattr(socket, "TCP_CONGESTION") and all(isinstance(end, tuple) for end in ends) and _near(*ends):
         connection: Any = transport.get_extra_info("socket")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
+        with contextlib.suppress(OSError):  # an administrator may allow the default alone; it works, only later
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
 def _near(mine: tuple[str, int], theirs: tuple[str, int]) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -70,6 +71,15 @@ class Named(asyncio.Transport):
 )
 def test_other_connections_stay_as_they_are(ends: tuple[object, object]) -> None:
     unpace(Named(*ends))
+
+
+def test_where_it_may_not_be_chosen_a_connection_works_as_before() -> None:
+    class Forbidden:
+        def setsockopt(self, *option: object) -> None:
+            raise PermissionError(errno.EPERM, "not allowed")
+
+    ends = {"sockname": ("127.0.0.1", 8080), "peername": ("127.0.0.1", 50000)}
+    unpace(asyncio.BaseTransport({**ends, "socket": Forbidden()}))
 
 
 def test_an_address_of_this_machine_is_within_it() -> None:
