@@ -28,11 +28,13 @@ from benchmarks import records
 from benchmarks.peers.environment import versions
 from benchmarks.peers.null_servers import JSON, SMALL, WORKLOADS, NullServer, Request, null_servers
 from benchmarks.records import Check
-from benchmarks.servers import ONE_THREAD, free_port, good, serving
+from benchmarks.servers import ONE_THREAD, good, serving
 from benchmarks.wrk import Load, post, require_wrk
+from serving.torchserve.process import free_ports
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)
+_PORTS = 5  # of TorchServe
 
 
 class WrongAnswer(Exception):
@@ -78,7 +80,7 @@ def measure(server: NullServer, number: int, seconds: int, connections: Sequence
     """One round of one server, in a process of its own."""
     cells = []
     with tempfile.TemporaryDirectory(prefix="preheat-benchmark-") as text:
-        folder, port = Path(text), free_port()
+        folder, port = Path(text), free_ports(_PORTS)
         url = f"http://127.0.0.1:{port}"
         command = server.command(port, folder)
         path = f"{Path(command[0]).parent}{os.pathsep}{os.environ['PATH']}"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.servers import ONE_THREAD, Running, free_port, good, serving
+from benchmarks.servers import ONE_THREAD, Running, good, serving
+from serving.torchserve.process import free_ports
 
 COMMAND = str(Path(sys.executable).with_name("preheat"))
 STORE = Path(__file__).parent / "models"  # models that are there for benchmarks only
@@ -50,7 +51,7 @@ def warm(models: Sequence[str], store: Path, out: Path, core: int | None = None,
 @contextmanager
 def preheat(models: Sequence[str], store: Path, bundle: Path | None, core: int | None = None) -> Iterator[Served]:
     """Serves models from a bundle, or unproven without one, on one core and one thread where a core is given."""
-    port = free_port()
+    port = free_ports(1)
     command = serve_command(models, store, bundle, port)
     url = f"http://127.0.0.1:{port}"
     with serving(command, lambda: good(f"{url}/v2/health/ready"), core=core, env=_environment(core)) as running:

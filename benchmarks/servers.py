@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -41,13 +40,6 @@ class Running:
 
     def _all(self) -> list[psutil.Process]:
         return [self.process, *self.process.children(recursive=True)]
-
-
-def free_port() -> int:
-    """A port of the loopback address that nothing listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextmanager

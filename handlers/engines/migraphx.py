@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from handlers.engines.binding import Bound, Times, device_of
 from handlers.engines.onnxgraph import with_dims
 from handlers.engines.placement import Placement
 from handlers.engines.providers import Unusable
-from handlers.engines.session import Blueprint, Opened, open_session, plain_settings
+from handlers.engines.session import Blueprint, Opened, open_session, plain_settings, quiet
 from handlers.errors import InvalidInput, ModelError
 from handlers.handler import Tensors
 from handlers.shapes import Shape
@@ -138,9 +139,8 @@ class Sessions:
         if any(place.glob(f"*{PROGRAM}")):
             return self._counted(open_session(graph, self._cached(place), settings, str(self.path)))
         # The provider compiles, and then fails, where the directory is not there. It gets its name when it is whole.
-        unfinished = place.with_name(f".{place.name}.{os.getpid()}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+        self.root.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=self.root))
         try:
             if self.apart:
                 COUNTER.compiled += _compile_apart(self, shape, unfinished)
@@ -226,7 +226,7 @@ class _Warm:
     def run(self, inputs: Mapping[str, np.ndarray]) -> tuple[Tensors, Times | None]:
         if self._bound is not None:
             return self._bound.run(inputs)
-        results = self._session.run(self._outputs, dict(inputs))
+        results = self._session.run(self._outputs, dict(inputs), quiet())
         return dict(zip(self._outputs, results, strict=True)), None  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from serving.torchserve.properties import PROPERTIES, parse
 
 _POLL_SECONDS = 0.1  # another server's readiness is no event to wait for
 _LAST_LINES = 25
+_FIRST_PORT, _FIRST_CLIENT_PORT = 10000, 32768  # net.ipv4.ip_local_port_range of Linux begins with the second
 
 
 class TorchServeFailed(Exception):
@@ -142,12 +144,11 @@ class TorchServeProcess:
 
 
 def free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row of the loopback address that nothing listens on now."""
+    """The first of ``count`` ports in a row of the loopback address that nothing listens on now. They are none of
+    those that the system gives to clients, one of which could take it before it is listened on."""
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        if port + count < 65536 and all(_free(port + offset) for offset in range(count)):
+        port = random.randrange(_FIRST_PORT, _FIRST_CLIENT_PORT - count)
+        if all(_free(port + offset) for offset in range(count)):
             return port
 
 

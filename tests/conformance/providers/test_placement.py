@@ -1,4 +1,4 @@
-"""What placement and breakdown say of the real ROCm provider; and ``preheat verify`` sees what the stand-in's kernels
+"""What placement and breakdown say of the real providers; and ``preheat verify`` sees what the stand-in's kernels
 do, which is nothing."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from handlers.shapes import Shape
 from serving.bench.breakdown import measure
 from warmup.placement import place
 from warmup.sessions import Wanted
-path, shape = Path(sys.argv[1]), Shape.parse(sys.argv[2])
-placed = place(path, shape, Wanted("rocm", threads=1)).to_json()
-parts = measure(path, shape, Wanted("rocm", threads=1), 1).to_json()
+path, shape, wanted = Path(sys.argv[1]), Shape.parse(sys.argv[2]), Wanted(sys.argv[3], threads=1)
+placed = place(path, shape, wanted).to_json()
+parts = measure(path, shape, wanted, 1).to_json()
 print(json.dumps([placed, parts]))
 """
 
@@ -34,7 +34,7 @@ print(json.dumps([placed, parts]))
 @pytest.mark.skipif(importlib.util.find_spec("rapidocr") is None, reason="needs the models of rapidocr")
 def test_the_rules_leave_the_nodes_that_the_provider_leaves(rocm, machine, tmp_path: Path) -> None:
     path = resolve(RECOGNIZER, tmp_path)
-    done = rocm.run(machine, "-c", PLACE, str(path), SHAPE)
+    done = rocm.run(machine, "-c", PLACE, str(path), SHAPE, "rocm")
     assert done.returncode == 0, done.stderr[-2000:]
     placed, parts = json.loads(done.stdout.splitlines()[-1])
     assert placed["source"] == "session" and placed["fused"]["FusedConv"] > 0
@@ -47,12 +47,23 @@ def test_the_rules_leave_the_nodes_that_the_provider_leaves(rocm, machine, tmp_p
     assert parts["first"]["parse"] > 0 and parts["first"]["optimise"] > 0
 
 
-def test_outputs_that_were_never_computed_are_seen(rocm, machine, model) -> None:
-    folder = model("net", "rocm")
+def test_migraphx_takes_a_graph_whole_and_its_compilation_is_in_the_first_execution(migraphx, machine, model) -> None:
+    path = model("net", "migraphx") / "net.onnx"
+    done = migraphx.run(machine, "-c", PLACE, str(path), "x=1x3x20x20:fp32", "migraphx")
+    assert done.returncode == 0, done.stderr[-2000:]
+    placed, parts = json.loads(done.stdout.splitlines()[-1])
+    assert placed["source"] == "session" and placed["left"] == []
+    assert parts["steady"]["copy"] > 0
+    assert parts["first"]["parse"] > 0 and parts["first"]["optimise"] > parts["steady"]["execute"]
+
+
+@pytest.mark.parametrize("provider", ["rocm", "migraphx"])
+def test_outputs_that_were_never_computed_are_seen(request, machine, model, provider: str) -> None:
+    folder = model("net", provider)
     verify = ("-c", "from serving.cli import main; main()", "verify", str(folder), "--json")
-    done = rocm.run(machine, *verify)
+    done = request.getfixturevalue(provider).run(machine, *verify)
     assert done.returncode == 1, done.stderr[-2000:]
     document = json.loads(done.stdout)
-    assert document["found"] == "net: ONNX Runtime on rocm in fp32" and not document["close"]
+    assert document["found"] == f"net: ONNX Runtime on {provider} in fp32" and not document["close"]
     first = document["shapes"][0]["divergence"]["nodes"]
     assert [node["operation"] for node in first] == ["Conv"]
