@@ -133,7 +133,7 @@ class Learner:
                 continue
             if len(model.learnt) >= model.spec.learn_shapes:
                 continue
-            for text, seen in model.met_cold().items():
+            for text, seen in model.cold.met().items():
                 shape = Shape.parse(text)
                 if shape not in model.warm and (model.name, shape) not in self._failed:
                     found.append((seen.count, model, shape))

@@ -19,12 +19,12 @@ from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
 from serving.lanes.cold import ColdLane
-from serving.lanes.coldshapes import ColdShape, ColdShapes
+from serving.lanes.coldtraffic import ColdTraffic
 from serving.lanes.job import ClientGone, Job, LaneClosed, QueueFull, Settle
 from serving.lanes.lane import Lane
 from serving.lanes.outstanding import Gone, Outstanding
 from serving.lanes.warming import Replayed, coverage, replay, shortfall
-from serving.lanes.warmset import Dims, Outcome, WarmSet
+from serving.lanes.warmset import Outcome, WarmSet
 from serving.metrics.metrics import Metrics
 from serving.metrics.recorder import Recorder
 from warmup.plan import Plan
@@ -94,8 +94,7 @@ class ServedModel:
             lambda shape, rows, seconds: self.recorder.batch(rows),
             self._loop.call_soon,
         )
-        self._cold: ColdLane | None = None
-        self._cold_shapes = ColdShapes()
+        self.cold = ColdTraffic(self.spec, self._open, self._deliver)
         self._memory: HostMemory | None = None
 
     @property
@@ -118,12 +117,12 @@ class ServedModel:
     @property
     def depth(self) -> int:
         """How many requests wait."""
-        return self._lane.depth + (self._cold.depth if self._cold else 0)
+        return self._lane.depth + self.cold.depth
 
     @property
     def running(self) -> int:
         """How many requests are in execution."""
-        return self._lane.running + (self._cold.running if self._cold else 0)
+        return self._lane.running + self.cold.running
 
     def room(self, size: int) -> memoryview | None:
         """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
@@ -250,8 +249,8 @@ class ServedModel:
         job.settle = settle
         lane = self._lane
         if route.tails is None:
-            lane = self._lane_for_cold(inputs, dims)
-            job.first = self._cold_shapes.count(dims) == 1
+            job.first = self.cold.note(dims)
+            lane = self._lane_for_cold(inputs)
         try:
             lane.submit(job)
         except QueueFull:
@@ -260,13 +259,12 @@ class ServedModel:
         self._outstanding.add(job, gone)
         return job
 
-    def _lane_for_cold(self, inputs: Tensors, dims: Dims) -> ColdLane:
+    def _lane_for_cold(self, inputs: Tensors) -> ColdLane:
         """Where a request outside the warm set runs; raises UnplannedShape where it does not."""
-        self._cold_shapes.add(dims)
         if self.proof is not None and self.spec.cold != "run":
             self.recorder.rejected("shape")
             raise self.warm.unplanned(inputs)
-        return self._cold_lane()
+        return self.cold.lane()
 
     async def infer(self, inputs: Tensors, gone: Gone | None = None) -> tuple[Tensors, Job]:
         """As ``submit``, but returns the outputs and the job, or raises what it failed with."""
@@ -294,19 +292,9 @@ class ServedModel:
             return "cold"
         return self.warm.label(job.tails, job.rows)
 
-    def met_cold(self) -> dict[str, ColdShape]:
-        """The shapes outside the warm set that were asked for, run or refused, with how often and when."""
-        return {
-            ",".join(
-                f"{tensor.name}={'x'.join(map(str, sizes))}:{tensor.dtype}"
-                for tensor, sizes in zip(self.spec.inputs, dims, strict=True)
-            ): seen
-            for dims, seen in self._cold_shapes
-        }
-
     async def warm_now(self, shape: Shape) -> None:
         """Warms a shape while traffic goes on: first on the cold lane, which pays, then on the warm one."""
-        await asyncio.wrap_future(self._cold_lane().call(lambda engine: engine.warm(shape)))
+        await asyncio.wrap_future(self.cold.lane().call(lambda engine: engine.warm(shape)))
         await self._admit(ShapeProof(shape, self.plan.weight(shape), proven=False))
         self._count_shapes()
 
@@ -315,24 +303,6 @@ class ServedModel:
         await self._admit(proof)
         self.learnt[proof.shape] = proof
         self._count_shapes()
-
-    def _cold_lane(self) -> ColdLane:
-        """The cold lane, which loads an engine of its own when it is first needed; jobs may be given to it at once."""
-        if self._cold is None:
-            lane = self._cold = ColdLane(self.spec, self._open, self._deliver)
-            lane.ended.add_done_callback(lambda ended: self._cold_ended(lane, ended))
-            lane.start().add_done_callback(lambda loaded: self._cold_ended(lane, loaded))
-        return self._cold
-
-    def _cold_ended(self, lane: ColdLane, future: Future[None]) -> None:
-        """Called on the cold lane's thread: one that did not load, or died, must not stand in the way of another."""
-        if future.exception() is not None:
-            log.error("model %s: the cold lane is lost: %s", self.name, future.exception())
-            self._loop.call_soon_threadsafe(self._forget_cold_lane, lane)
-
-    def _forget_cold_lane(self, lane: ColdLane) -> None:
-        if self._cold is lane:
-            self._cold = None
 
     def _open(self) -> Engine:
         framework.apply(self._switches)
@@ -365,7 +335,7 @@ class ServedModel:
         """Answers what waits, then ends the lanes' threads; gives up on one that runs after ``patience`` seconds."""
         self.state = State.STOPPING
         gc.unfreeze()
-        for lane in (self._lane, self._cold):
+        for lane in (self._lane, self.cold.running_lane):
             if lane is not None:
                 lane.close()
                 if not await asyncio.to_thread(lane.join, patience):

@@ -125,7 +125,7 @@ def shape_board(model: ServedModel) -> dict[str, Any]:
     proofs = {proof.shape: proof for proof in model.proof} if model.proof else {}
     model.recorder.flush()
     rows = [_row(planned.shape, planned.weight, proofs.get(planned.shape), model) for planned in model.plan]
-    met_cold = model.met_cold()
+    met_cold = model.cold.met()
     return {
         "name": model.name,
         "version": model.version,
