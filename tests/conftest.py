@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,8 +12,9 @@ from hypothesis import settings
 
 from serving.process import ServerProcess
 
-# A slow machine is no failure: no test asserts time, so none may fail of Hypothesis's deadline for one example.
-settings.register_profile("preheat", deadline=None)
+# A slow machine is no failure: no test asserts time, so none may fail of Hypothesis's deadline for one example. Every run
+# makes up the same examples, so that a change is judged by what it changes; ``PREHEAT_RANDOM=1`` looks for others.
+settings.register_profile("preheat", deadline=None, derandomize=not os.environ.get("PREHEAT_RANDOM"))
 settings.load_profile("preheat")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
