@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from serving.process import ServerProcess
 
-# A slow machine is no failure: no test asserts time, so none may fail of Hypothesis's deadline for one example. Every run
-# makes up the same examples, so that a change is judged by what it changes; ``PREHEAT_RANDOM=1`` looks for others.
+# A slow machine is no failure: no test asserts time, so none may fail of Hypothesis's deadline for one example. Every
+# run makes up the same examples, so that a change is judged by what it changes; ``PREHEAT_RANDOM=1`` looks for others.
 settings.register_profile("preheat", deadline=None, derandomize=not os.environ.get("PREHEAT_RANDOM"))
 settings.load_profile("preheat")
 
