@@ -34,14 +34,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def command(module: str, arguments: Sequence[str]) -> str:
-    """The command line of a benchmark, but for ``--out``: where its results were put is nobody's business."""
+    """The command line of a benchmark, without what only this machine has: ``--out``, and where files lie."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         if argument == "--out":
             next(rest, None)
         elif not argument.startswith("--out="):
-            kept.append(argument)
+            kept.append(Path(argument).name if Path(argument).is_absolute() else argument)
     return shlex.join(["python", "-m", f"benchmarks.{module}", *kept])
 
 

@@ -23,3 +23,8 @@ def test_a_missed_goal_is_named_and_ends_with_1() -> None:
         conclude([Check("above 1", "2", True), Check("above 3", "2", False)], console)
     assert raised.value.exit_code == 1
     assert text.getvalue().splitlines()[-2:] == ["reached above 1: 2", "MISSED  above 3: 2"]
+
+
+def test_where_files_lie_is_left_out() -> None:
+    arguments = ["/home/me/bundle", "models", "net", "--out", "/tmp/x"]
+    assert command("migraphx_ready", arguments) == "python -m benchmarks.migraphx_ready bundle models net"
