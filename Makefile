@@ -1,4 +1,5 @@
-# Everything below sets itself up in .venv on its first run; nothing outside this folder is changed.
+# Everything below sets itself up in .venv on its first run. Outside this folder, bundles are kept in the user's cache
+# (~/.cache/preheat) and the digests of those made here in ~/.local/state/preheat.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -216,6 +216,7 @@ class ServedModel:
     def _ready_if_covered(self) -> None:
         if self.state is State.WARMING and not shortfall(self.warm, self.plan, self.spec, self.proof):
             self.state = State.READY
+            log.info("model %s: ready with %d warm shapes", self.name, len(self.warm))
 
     def _count_shapes(self) -> None:
         states = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def demo(
         for before, after in zip(cold, warm, strict=True):
             console.rule(before.model)
             console.print(compare([before, after]))
+            console.print(_conclusion(before, after), highlight=False)
         results = []
         for result in (*cold, *warm):
             path = Path(folder) / f"{result.label}-{result.model}.json"
@@ -57,11 +59,23 @@ def demo(
         _preheat("report", "--warm", str(made), *benches, "-o", str(report))
 
 
+def _conclusion(cold: BenchResult, warm: BenchResult) -> str:
+    """What the table says, in a sentence."""
+    slowest = [max(sample.seconds for sample in result.samples) for result in (cold, warm)]
+    text = f"Slowest request: {slowest[0]:.2f} s cold, {slowest[1]:.2f} s warm."
+    if cold.lookups is not None and not cold.lookups.new_entries:
+        text += " The cold server had nothing to tune or compile for this model here, so expect no difference."
+    return text
+
+
 def _play(label: str, models: Sequence[Model], requests: int, arguments: list[str]) -> list[BenchResult]:
     """One client, one request after the other: what each pays is its own."""
     share = requests // len(models)
     results = []
-    with ServerProcess([*arguments, "--log-level", "warning"]) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="preheat-demo-cache-") as cache,  # for the server's copy of the bundle
+        ServerProcess([*arguments, "--log-level", "warning"], {**os.environ, "XDG_CACHE_HOME": cache}) as server,
+    ):
         console.print(f"{label} server ready after {server.wait_ready(_START_SECONDS):.1f} s")
         with Progress(console=errors, transient=True) as progress:
             for model in models:

@@ -29,6 +29,7 @@ from warmup.sweep.workspace import SweepRunning, WorkspaceError
 
 app = typer.Typer(add_completion=False)
 
+_NARROW = 100  # columns of a terminal in which the whole table does not fit
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -194,9 +195,10 @@ def _print(request: Request, outcome: Outcome) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("model", "shape"):
         table.add_column(column, no_wrap=True)
-    for column in ("weight", "cold", "first", "steady", "added"):
+    narrow = console.is_terminal and console.width < _NARROW  # what matters most has to fit
+    for column in ("cold", "first", "steady") if narrow else ("weight", "cold", "first", "steady", "added"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("state", overflow="fold")
+    table.add_column("state", overflow="fold", min_width=8)
     for proof in outcome.proofs:
         for shape in proof:
             cells = (
@@ -209,6 +211,8 @@ def _print(request: Request, outcome: Outcome) -> None:
                 "-" if shape.first_seconds is None else str(sum(shape.added.values())),
                 _state(shape),
             )
+            if narrow:
+                cells = (*cells[:2], *cells[3:6], cells[7])
             table.add_row(*map(Text, cells))  # not as markup: what an error says may hold brackets
     if not console.is_terminal:  # a file or a pipe has no width that shapes would have to be cut for
         wide = console.options.update(max_width=10_000)

@@ -36,6 +36,11 @@ class OnnxRuntimeStore(TreeStore):
     def counts(self, path: PurePosixPath) -> bool:
         return not path.name.startswith(".")
 
+    def identical(self, path: Path) -> bytes | None:
+        from warmup.stores.structure import structure  # onnx takes longer to import than most commands take
+
+        return structure(path) if path.suffix == ".onnx" else None
+
     def damage(self, path: Path) -> str | None:
         size = path.stat().st_size
         if size == 0:

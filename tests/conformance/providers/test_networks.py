@@ -41,10 +41,16 @@ def network(folder: Path, name: str, provider: str) -> tuple[Path, list[str]]:
         given, dims = "x", "[batch, 3, height, width]"
         shapes = [f"x={sizes}:fp32" for sizes in ("1x3x64x64", "1x3x96x128", "2x3x64x96", "1x3x192x320")]
     else:
-        source = LIGHT / f"light_{name}.onnx"
-        graph = onnx.load(source, load_external_data=False).graph
-        weights = {tensor.name for tensor in graph.initializer}
-        (value,) = [value for value in graph.input if value.name not in weights]
+        model = onnx.load(LIGHT / f"light_{name}.onnx")
+        weights = {tensor.name for tensor in model.graph.initializer}
+        (value,) = [value for value in model.graph.input if value.name not in weights]
+        # Before version 4 of the format every weight was an input too, which clients could give.
+        model.ir_version = max(model.ir_version, 4)
+        del model.graph.input[:]
+        model.graph.input.append(value)
+        source = folder.parent / f"{name}.onnx"
+        source.parent.mkdir(parents=True)
+        onnx.save(model, source)
         given, sizes = value.name, [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         dims, shapes = str(sizes), [f"{given}={'x'.join(map(str, sizes))}:fp32"]
     folder.mkdir(parents=True)
@@ -63,7 +69,8 @@ def test_what_was_proven_searches_and_compiles_nothing_elsewhere(
     root = tmp_path / "stores"
     for phase in ("tune", "seal", "prove"):
         loaded, *ran = run_model(python, mi300x(tmp_path / phase), root, (folder, shapes), phase=phase)
-        assert loaded["provider"] == provider and not [answer for answer in ran if "error" in answer]
+        assert loaded.get("provider") == provider, loaded
+        assert not [answer for answer in ran if "error" in answer]
     assert all(answer["added"] == {} for answer in ran), "the proof"
     moved = shutil.copytree(root, tmp_path / "elsewhere" / "stores")
     machine = mi300x(tmp_path / "elsewhere" / "machine")
