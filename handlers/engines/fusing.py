@@ -32,6 +32,8 @@ class ConvolutionRelu(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         of = self.convolution
+        if x.dim() != 4 or x.dtype != of.weight.dtype:  # which the functional form refuses
+            return torch.relu(of(x))
         return torch.cudnn_convolution_relu(x, of.weight, of.bias, of.stride, of.padding, of.dilation, of.groups)  # type: ignore[arg-type]
 
 
@@ -44,7 +46,8 @@ class ConvolutionAddRelu(nn.Module):
 
     def forward(self, x: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
         of = self.convolution
-        if x.dim() != 4 or tuple(added.shape) != _result_dims(of, x.shape):  # which cuDNN would not broadcast
+        alike = isinstance(added, torch.Tensor) and x.dtype == added.dtype == of.weight.dtype
+        if not alike or x.dim() != 4 or tuple(added.shape) != _result_dims(of, x.shape):  # cuDNN would not broadcast
             return torch.relu(of(x) + added)
         arguments: Any = (of.bias, of.stride, of.padding, of.dilation, of.groups)
         return torch.cudnn_convolution_add_relu(x, of.weight, added, 1.0, *arguments)
@@ -58,14 +61,14 @@ def fused(module: nn.Module, model: str) -> nn.Module:
     """
     try:
         traced = module if isinstance(module, fx.GraphModule) else fx.symbolic_trace(module)
+        changes = [_fuse(traced, node) for node in list(traced.graph.nodes) if _is_relu(traced, node)]
+        traced.graph.lint()
+        traced.recompile()
     except Exception as error:  # tracing runs the model's own code, which may fail in any way
         why = str(error).strip().split("\n", 1)[0]
         raise ModelError(f"{model}: engine.fuse_activations: the model cannot be traced: {why}") from error
-    changes = [_fuse(traced, node) for node in list(traced.graph.nodes) if _is_relu(traced, node)]
     if not any(changes):
         raise ModelError(f"{model}: engine.fuse_activations: no ReLU stands behind a convolution")
-    traced.graph.lint()
-    traced.recompile()
     return traced
 
 
@@ -99,6 +102,8 @@ def _summands(traced: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, fx.Node] 
     if len(node.args) != 2 or node.kwargs or not all(isinstance(part, fx.Node) for part in node.args):
         return None
     left, right = (part for part in node.args if isinstance(part, fx.Node))
+    if left is right:
+        return None
     fusible = [
         pair
         for pair in ((left, right), (right, left))
@@ -123,7 +128,9 @@ def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
     if node.op == "call_module":
         return any(getattr(part, "inplace", False) for part in traced.get_submodule(str(node.target)).modules())
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return node.op in ("call_method", "call_function") and name.endswith("_") and not name.endswith("__")
+    special = name.endswith("__")
+    changes = name.startswith("__i") or name == "__setitem__" if special else name.endswith("_") or name == "setitem"
+    return node.op in ("call_method", "call_function") and changes
 
 
 def _is_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
@@ -133,15 +140,21 @@ def _is_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
         return False
     module, name = traced.get_submodule(str(node.target)), str(node.target)
     plain = isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    plain = plain and not _hooked(module)
     others = [str(other.target) for other in traced.graph.nodes if other is not node]
     return plain and not any(other == name or other.startswith(f"{name}.") for other in others)
 
 
 def _is_relu(traced: fx.GraphModule, node: fx.Node) -> bool:
     if node.op == "call_module":
-        return isinstance(traced.get_submodule(str(node.target)), nn.ReLU)
+        module = traced.get_submodule(str(node.target))
+        return isinstance(module, nn.ReLU) and not _hooked(module)
     functions = node.op == "call_function" and node.target in _RELU_FUNCTIONS
     return functions or (node.op == "call_method" and node.target in _RELU_METHODS)
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _replace(traced: fx.GraphModule, node: fx.Node, kind: type[ConvolutionRelu] | type[ConvolutionAddRelu]) -> None:

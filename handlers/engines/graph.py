@@ -124,7 +124,7 @@ class Graphs:
             if shape not in self._chosen(need):
                 return f"graph_memory allows {self._budget} bytes, other shapes save more with it"
             sides = tuple(self._record(slot, inputs, function) for slot in self._slots)
-        except RuntimeError as error:
+        except Exception as error:  # a rewritten or compiled model may fail in any way where the model does not
             return f"no graph: {type(error).__name__}: {_first_line(error)}"
         for slot, side in zip(self._slots, sides, strict=True):
             with torch.cuda.stream(slot.stream):

@@ -83,11 +83,11 @@ class TorchEngine(Engine):
         inputs = example(shape)
         key = self._key(inputs)
         if self._compiles and key not in self._compiled:
-            self._compiled[key] = self._compile()
+            self._compiled[key] = self._compile(self._rewritten or self._forward)
         with self._searching():
             self.run(inputs)
             if self._rewritten is not None and self._searches and key not in self._compiled:
-                with torch.inference_mode(), suppress(RuntimeError):  # which meets its capture too, and is told there
+                with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
                     self._rewritten(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
@@ -180,9 +180,9 @@ class TorchEngine(Engine):
         why = graphs.capture(key, shape, signed, variant)
         return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or rewritten it {why}")
 
-    def _compile(self) -> Forward:
+    def _compile(self, function: Forward) -> Forward:
         # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
-        own = with_own_code(self._rewritten or self._forward, f"forward_{len(self._compiled)}")
+        own = with_own_code(function, f"forward_{len(self._compiled)}")
         return torch.compile(own, dynamic=False, fullgraph=True)
 
     def _open_graphs(self) -> Graphs:
@@ -212,7 +212,7 @@ class TorchEngine(Engine):
 
     def _unwarmed(self, key: Key) -> Forward:
         if self._compiles and self._compiles_late and len(self._compiled) < _REMEMBERED:
-            return self._compiled.setdefault(key, self._compile())
+            return self._compiled.setdefault(key, self._compile(self._forward))  # what nobody compares is not rewritten
         return self._forward
 
     def _explained(self, error: RuntimeError, inputs: Mapping[str, np.ndarray]) -> Exception:

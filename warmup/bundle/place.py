@@ -109,7 +109,10 @@ def remove_partial(target: Path) -> None:
     for stale in [path for path in target.parent.iterdir() if path.name.startswith(_partial(target))]:
         if (stale / _REPLACED).is_dir() and not target.exists():
             (stale / _REPLACED).rename(target)  # the new one never came
-        shutil.rmtree(stale)
+        if stale.is_dir() and not stale.is_symlink():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink()
 
 
 def _partial(target: Path) -> str:

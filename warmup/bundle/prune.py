@@ -1,15 +1,16 @@
 """Removes verified copies of bundles that no process has used for a while.
 
 Every server keeps the copy that it started from in a cache (``warmup.bundle.pull``), one for each bundle, so they would
-pile up with every rollout. Beside a copy is a file, ``.sha256-<hex>.used``: its time is the last use, and a process
-that uses the copy holds a shared lock on it (flock, which network file systems forward for files) as long as it lives.
-A copy that is in use, or is being pulled, is not pruned, however old.
+pile up with every rollout. Beside a copy is a file, ``.sha256-<hex>.used``: its time is the last use that is known, and
+a process that uses the copy holds a shared lock on it (flock, which network file systems forward for files) as long as
+it lives. A copy that is in use, or is being pulled, is not pruned, however old.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -21,9 +22,13 @@ from pathlib import Path
 from warmup.bundle.files import BundleError
 from warmup.bundle.place import Busy, locked, remove_partial
 
+log = logging.getLogger("preheat.bundle")
+
 _COPY = re.compile(r"sha256-[0-9a-f]{64}")
 _PARTIAL = re.compile(rf"\.({_COPY.pattern})\.partial-.*")
+_LEFT = re.compile(rf"\.({_COPY.pattern})\.(?:used|lock)")
 _SOMEBODY_ELSES = (errno.EPERM, errno.EACCES, errno.EROFS)
+_CANNOT = (errno.ENOSPC, errno.EDQUOT, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _held: list[int] = []  # descriptors whose locks last until this process ends
 
 
@@ -58,6 +63,9 @@ def hold(path: Path) -> bool:
     except OSError as error:
         if error.errno in _SOMEBODY_ELSES:
             return path.is_dir()
+        if error.errno in _CANNOT:
+            log.warning("%s: %s, so nothing keeps this copy from being pruned", _use(path), error.strerror)
+            return path.is_dir()
         raise BundleError(f"{_use(path)}: {error.strerror}") from error
     if path.is_dir() and _same(_use(path), descriptor):
         _held.append(descriptor)
@@ -90,7 +98,7 @@ def _places(cache: Path) -> Iterator[Path]:
     except OSError as error:
         raise BundleError(f"{cache}: {error.strerror}") from error
     copies = {name for name in names if _COPY.fullmatch(name)}
-    parts = {found[1] for name in names if (found := _PARTIAL.fullmatch(name))}
+    parts = {found[1] for name in names if (found := _PARTIAL.fullmatch(name) or _LEFT.fullmatch(name))}
     yield from (cache / name for name in sorted(copies | parts))
 
 
@@ -99,7 +107,11 @@ def _prune(path: Path, unused: float, dry: bool) -> Copy | None:
         with locked(path, wait=False):
             if not dry:
                 remove_partial(path)
-            return _remove(path, unused, dry) if path.is_dir() and not path.is_symlink() else None
+            if path.is_dir() and not path.is_symlink():
+                return _remove(path, unused, dry)
+            if not dry and not path.exists():
+                _use(path).unlink(missing_ok=True)  # with the place locked nobody is about to make the copy
+            return None
     except Busy:  # somebody pulls it
         return None
 
@@ -116,12 +128,14 @@ def _remove(path: Path, unused: float, dry: bool) -> Copy | None:
         if age < unused:
             return None
         copy = Copy(path, _size(path), age)
-        if not dry:  # taken away at once, then deleted; needs no room on the disk
+        if not dry:  # taken away at once, then deleted; all this needs is room for an empty file
             gone = path.with_name(f".{path.name}.partial-pruned")
             path.rename(gone)
             shutil.rmtree(gone)
         return copy
-    except BlockingIOError:  # in use
+    except BlockingIOError:  # in use, so its last use is now
+        if not dry:
+            os.utime(descriptor)
         return None
     finally:
         if not path.exists():

@@ -66,6 +66,35 @@ def test_a_normalisation_that_stays_elsewhere_is_folded_where_it_can_be() -> Non
     torch.testing.assert_close(folded(model, "m")(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+class SharedHead(nn.Module):
+    """One convolution for two levels, each with a normalisation of its own, and its weights are read elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 3, 1, bias=False)
+        self.normals = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(2))
+        for number, normal in enumerate(self.normals):
+            nn.init.constant_(normal.running_mean, number + 0.5)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.normals[1](self.head(torch.relu(self.normals[0](self.head(x)))))
+        return y + self.head.weight.sum()
+
+
+def test_what_is_folded_into_one_call_of_a_layer_does_not_reach_the_others() -> None:
+    model, x = SharedHead().eval(), torch.randn(1, 3, 4, 4)
+    result = folded(model, "m")
+    torch.testing.assert_close(result(x), model(x), rtol=1e-5, atol=1e-5)
+    assert not any(node.target in ("normals.0", "normals.1") for node in result.graph.nodes)  # type: ignore[union-attr]
+
+
+def test_layers_with_hooks_are_not_folded() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    model[0].register_forward_hook(lambda *given: 2 * given[2])
+    with pytest.raises(ModelError, match="0 has hooks, which folding would lose"):
+        folded(model, "m")
+
+
 def test_a_model_without_such_normalisations_is_refused() -> None:
     for model in (nn.Sequential(nn.Conv2d(3, 4, 1)), nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1)), Auxiliary()):
         with pytest.raises(ModelError, match="m: engine.fold_batchnorm: no normalisation stands behind"):

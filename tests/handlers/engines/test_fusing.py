@@ -175,6 +175,35 @@ def test_an_image_without_a_batch_axis_is_added_as_before(cudnn: list[str]) -> N
     assert cudnn == []
 
 
+class Twofold(nn.Module):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.convolution, self.other, self.what = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), what
+        if what == "hook":
+            self.convolution.register_forward_hook(lambda *given: 2 * given[2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.other(x)) - 0.3
+        y = self.convolution(x)
+        if self.what == "itself":
+            return torch.relu(y + y)
+        if self.what == "size":
+            return torch.relu(y + x.size(1))
+        if self.what == "mask":
+            return torch.relu(y + (x > 0))
+        if self.what == "dunder":
+            x.__imul__(2)
+        return torch.relu(y + x)
+
+
+@pytest.mark.parametrize("what", ["itself", "size", "mask", "dunder", "hook"])
+def test_sums_and_layers_that_cudnn_cannot_take_are_computed_as_before(cudnn: list[str], what: str) -> None:
+    model, x = Twofold(what).eval(), torch.randn(2, 4, 5, 5)
+    with torch.inference_mode():
+        torch.testing.assert_close(fused(model, "m")(x.clone()), model(x.clone()), rtol=1e-5, atol=1e-6)
+    assert cudnn == ["relu"]
+
+
 class Branching(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def test_a_copy_in_use_stays_until_its_process_has_ended(tmp_path: Path) -> None
     with used_by_another_process(path):
         aged(path, 100)
         assert prune(tmp_path, DAY).removed == ()
+    aged(path, 100)
     assert len(prune(tmp_path, DAY).removed) == 1 and not path.exists()
 
 
@@ -173,3 +175,45 @@ def test_a_linked_copy_can_be_held_and_is_not_pruned(tmp_path: Path) -> None:
         pass
     aged(link, 100)
     assert prune(tmp_path, DAY).removed == () and link.is_dir()
+
+
+def test_a_copy_that_a_prune_found_in_use_was_used_then(tmp_path: Path) -> None:
+    path = copy(tmp_path, "a", 0)
+    with used_by_another_process(path):
+        aged(path, 60)  # as if it had started so long ago
+        assert prune(tmp_path, DAY).removed == ()
+    assert prune(tmp_path, DAY).removed == ()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ENOLCK, errno.EROFS])
+def test_a_copy_is_used_also_where_its_use_cannot_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    path = copy(tmp_path, "a", 0)
+
+    def fails(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("warmup.bundle.prune._open_use", fails)
+    assert hold(path)
+    assert not hold(tmp_path / f"sha256-{'b' * 64}")
+
+
+def test_files_of_copies_that_are_gone_go_too(tmp_path: Path) -> None:
+    for kind in ("used", "lock"):
+        (tmp_path / f".sha256-{'a' * 64}.{kind}").touch()
+    prune(tmp_path, DAY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_no_directory_in_a_partial_copys_place_is_in_nobodys_way(
+    bundle: Bundle, tmp_path: Path, linked: bool
+) -> None:
+    name, other = bundle.digest.replace(":", "-"), tmp_path / "other"
+    other.mkdir()
+    stray = tmp_path / "cache" / f".{name}.partial-x"
+    stray.parent.mkdir()
+    stray.symlink_to(other) if linked else stray.touch()
+    assert pull_into_cache(str(bundle.root), tmp_path / "cache", Trust()).root.is_dir()
+    assert not stray.is_symlink() and not stray.exists() and other.is_dir()
