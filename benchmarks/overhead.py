@@ -183,8 +183,9 @@ def record(
         f"application, which only reads the body. FastAPI takes the bytes as the body, MLServer by a custom route, "
         f"LitServe as an uploaded file, Preheat by the Open Inference Protocol's binary tensor extension, with "
         f"validation, lane and metrics. The null model is so short, and says that any thread may run it, that Preheat "
-        f"runs it on the thread that read the request, as it does with CPU models under 0.1 ms; the second row is the "
-        f"same model without that word, which goes to the lane's thread and back as all others do."
+        f"runs it on the thread that read the request as long as few come at a time, as it does with CPU models under "
+        f"0.1 ms; the second row is the same model without that word, which goes to the lane's thread and back as all "
+        f"others do."
     )
     data = {"peers": installed, "cells": [asdict(cell) for cell in cells]}
     records.write("overhead", "Server overhead on a null model", how, sections, checks, data, out)
