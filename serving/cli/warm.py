@@ -196,24 +196,25 @@ def _print(request: Request, outcome: Outcome) -> None:
     for column in ("model", "shape"):
         table.add_column(column, no_wrap=True)
     narrow = console.is_terminal and console.width < _NARROW  # what matters most has to fit
-    for column in ("cold", "first", "steady") if narrow else ("weight", "cold", "first", "steady", "added"):
-        table.add_column(column, justify="right", no_wrap=True)
+    left_out = ("weight", "added") if narrow else ()
+    for column in ("weight", "cold", "first", "steady", "added"):
+        if column not in left_out:
+            table.add_column(column, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold", min_width=8)
     for proof in outcome.proofs:
         for shape in proof:
-            cells = (
-                proof.model,
-                shape.shape.text,
-                f"{shape.weight:.3f}",
-                _time(shape.cold_seconds),
-                _time(shape.first_seconds),
-                _time(shape.steady_seconds),
-                "-" if shape.first_seconds is None else str(sum(shape.added.values())),
-                _state(shape),
-            )
-            if narrow:
-                cells = (*cells[:2], *cells[3:6], cells[7])
-            table.add_row(*map(Text, cells))  # not as markup: what an error says may hold brackets
+            cells = {
+                "model": proof.model,
+                "shape": shape.shape.text,
+                "weight": f"{shape.weight:.3f}",
+                "cold": _time(shape.cold_seconds),
+                "first": _time(shape.first_seconds),
+                "steady": _time(shape.steady_seconds),
+                "added": "-" if shape.first_seconds is None else str(sum(shape.added.values())),
+                "state": _state(shape),
+            }
+            # Not as markup: what an error says may hold brackets.
+            table.add_row(*(Text(cell) for column, cell in cells.items() if column not in left_out))
     if not console.is_terminal:  # a file or a pipe has no width that shapes would have to be cut for
         wide = console.options.update(max_width=10_000)
         console.width = max(console.width, console.measure(table, options=wide).maximum)

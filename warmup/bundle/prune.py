@@ -56,11 +56,14 @@ class Pruned:
 def hold(path: Path) -> bool:
     """Keeps the copy at ``path`` from being pruned while this process lives, and notes its use; False where it is gone
     already. In a cache that only others may write to it does nothing more than look. Raises BundleError."""
+    descriptor = -1
     try:
         descriptor = _open_use(path)
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits for one who is removing the copy
         os.utime(descriptor)
     except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
         if error.errno in _SOMEBODY_ELSES:
             return path.is_dir()
         if error.errno in _CANNOT:
