@@ -93,8 +93,8 @@ class TensorSpec(_Strict):
 _COMMON = {"kind", "source", "threads"}
 _ENGINE_KEYS = {
     "torch": _COMMON
-    | {"weights", "arguments", "precision", "execution", "channels_last"}
-    | {"fold_batchnorm", "fuse_activations", "graph_memory", "search", "tf32"},
+    | {"weights", "arguments", "precision", "execution", "dynamic_shapes", "channels_last"}
+    | {"fold_batchnorm", "fuse_activations", "pointwise_as_matmul", "graph_memory", "search", "tf32"},
     "onnx": _COMMON | {"precision", "providers", "options", "min_placement"},
     "python": _COMMON | {"arguments"},
 }
@@ -107,8 +107,11 @@ class EngineSpec(_Strict):
     ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
     ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
 
+    ``dynamic_shapes`` has torch.compile make code for all shapes at once, in place of some for each.
+
     On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured, and
     ``fuse_activations`` has cuDNN's convolutions compute the ReLU behind them (``graph`` on NVIDIA);
+    ``pointwise_as_matmul`` computes convolutions of one pixel as matrix products there;
     ``graph_memory`` bounds what captured graphs may take (bytes, or as ``2.5GB`` or ``2GiB``); ``search`` makes cuDNN
     try its algorithms whenever a shape is captured, and a sweep on AMD tune matrix products; ``tf32`` lets fp32 models
     multiply in TF32.
@@ -123,9 +126,11 @@ class EngineSpec(_Strict):
     arguments: dict[str, int | float | str | bool] = {}
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     execution: Literal["eager", "compile", "graph", "compile+graph"] = "eager"
+    dynamic_shapes: bool = False
     channels_last: bool = False
     fold_batchnorm: bool = False
     fuse_activations: bool = False
+    pointwise_as_matmul: bool = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
     min_placement: Annotated[Real, Field(ge=0, le=1)] | None = None
@@ -137,7 +142,7 @@ class EngineSpec(_Strict):
     @property
     def rewritten(self) -> bool:
         """Whether what is captured is not the model as it is written."""
-        return self.fold_batchnorm or self.fuse_activations
+        return self.fold_batchnorm or self.fuse_activations or self.pointwise_as_matmul
 
     @property
     def compiles(self) -> bool:
@@ -165,11 +170,18 @@ class EngineSpec(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _compiles_for_all_shapes(self) -> EngineSpec:
+        if self.dynamic_shapes and not self.compiles:
+            raise ValueError("dynamic_shapes needs execution compile or compile+graph")
+        return self
+
+    @model_validator(mode="after")
     def _rewrites_what_is_checked(self) -> EngineSpec:
         if self.rewritten and self.source.endswith((".pt2", ".ts")):
             raise ValueError(f"{self.source} is no module of layers: fold and fuse before it is exported")
-        if self.fold_batchnorm and not self.captures:
-            raise ValueError("fold_batchnorm needs execution graph or compile+graph, where its outputs are checked")
+        for key in ("fold_batchnorm", "pointwise_as_matmul"):
+            if getattr(self, key) and not self.captures:
+                raise ValueError(f"{key} needs execution graph or compile+graph, where its outputs are checked")
         if self.fuse_activations and self.execution != "graph":
             raise ValueError(
                 "fuse_activations needs execution graph, where its outputs are checked; compilers fuse anyway"

@@ -53,6 +53,9 @@ class ConvolutionAddRelu(nn.Module):
         return torch.cudnn_convolution_add_relu(x, of.weight, added, 1.0, *arguments)
 
 
+FUSED = (ConvolutionRelu, ConvolutionAddRelu)
+
+
 def fused(module: nn.Module, model: str) -> nn.Module:
     """A module in evaluation mode whose convolutions compute the ReLU behind them; the given one stays as it is, unless
     it is a traced one.

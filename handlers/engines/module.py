@@ -11,6 +11,7 @@ from torch import nn
 
 from handlers.engines.folding import folded
 from handlers.engines.fusing import fused
+from handlers.engines.pointwise import multiplied
 from handlers.errors import ModelError
 from handlers.sources import RANDOM, class_source, load_class, resolve
 from handlers.spec import ModelSpec
@@ -64,6 +65,8 @@ def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False) -> nn.Mod
         module = folded(module, spec.name)
     if rewrite and engine.fuse_activations:
         module = fused(module, spec.name)
+    if rewrite and engine.pointwise_as_matmul:
+        module = multiplied(module, spec.name)
     module = module.to(DTYPES[engine.precision])
     return module.to(memory_format=torch.channels_last) if engine.channels_last else module  # type: ignore[call-overload]
 

@@ -3,12 +3,15 @@
 ``eager`` calls the module as it is. ``compile`` gives every warmed shape a compiled callable of its own, so that
 neither a guard nor dynamo's limit on recompiles can make a request pay; shapes that were never warmed run eagerly. The
 option ``torch.first_call: compile`` compiles them in their first request instead, as a server does that warms nothing.
+With ``dynamic_shapes`` all shapes have one callable, with code for all of them and some more for what they differ in (a
+batch of one, say): it is compiled a few times in all, while warming.
 ``graph`` captures every warmed shape (``handlers.engines.graph``) and replays it; other shapes run eagerly.
 ``compile+graph`` captures the compiled callable, or the module itself for shapes where that is not close enough.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -33,6 +36,7 @@ Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 # Pinned memory in which a server receives inputs: for the largest input of this many clients, within bounds (bytes).
 _CLIENTS = 64
 _LEAST_HOST_MEMORY, _MOST_HOST_MEMORY = 16 << 20, 256 << 20
+_RECOMPILES = 4096
 _REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
 
 
@@ -69,6 +73,7 @@ class TorchEngine(Engine):
         if engine.rewritten:
             self._rewritten = forward(build_module(self.spec, self.folder, rewrite=True).to(self.device), self.spec)
         self._compiled: dict[Key, Forward] = {}
+        self._dynamic: Forward | None = None
         self._known: set[Key] = set()
         self._compiles = engine.compiles
         self._compiles_late = self.options.get("torch.first_call") == "compile"
@@ -84,7 +89,7 @@ class TorchEngine(Engine):
         key = self._key(inputs)
         if self._compiles and key not in self._compiled:
             self._compiled[key] = self._compile(self._rewritten or self._forward)
-        with self._searching():
+        with self._searching(), _recompiling():
             self.run(inputs)
             if self._rewritten is not None and self._searches and key not in self._compiled:
                 with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
@@ -181,6 +186,10 @@ class TorchEngine(Engine):
         return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or rewritten it {why}")
 
     def _compile(self, function: Forward) -> Forward:
+        if self.spec.engine.dynamic_shapes:
+            if self._dynamic is None:
+                self._dynamic = torch.compile(with_own_code(function, "forward_dynamic"), dynamic=True, fullgraph=True)
+            return self._dynamic
         # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
         own = with_own_code(function, f"forward_{len(self._compiled)}")
         return torch.compile(own, dynamic=False, fullgraph=True)
@@ -223,6 +232,17 @@ class TorchEngine(Engine):
             if isinstance(error, TorchDynamoException) and not isinstance(error, TorchRuntimeError):
                 return ModelError(f"{self.spec.name}: engine.execution: cannot be compiled: {first_line(error)}")
         return InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}")
+
+
+@contextmanager
+def _recompiling() -> Iterator[None]:
+    """Lifts dynamo's limit, which would make one function of many shapes fail."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:  # nothing is compiled
+        yield
+        return
+    with dynamo.config.patch(recompile_limit=_RECOMPILES, accumulated_recompile_limit=_RECOMPILES):
+        yield
 
 
 def choose_device(wanted: str) -> torch.device:

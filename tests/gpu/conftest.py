@@ -30,12 +30,12 @@ class Net(nn.Module):
 class Normal(nn.Module):
     def __init__(self):
         super().__init__()
-        self.convolution, self.normal = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.convolution, self.normal, self.last = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
         nn.init.uniform_(self.normal.running_mean)
         nn.init.uniform_(self.normal.running_var, 0.5, 2)
 
     def forward(self, x):
-        return torch.relu(self.normal(self.convolution(x))).mean((2, 3))
+        return self.last(torch.relu(self.normal(self.convolution(x)))).mean((2, 3))
 """
 
 

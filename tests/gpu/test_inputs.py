@@ -70,7 +70,10 @@ def test_rows_of_a_shape_without_a_graph_run_too(engine: Any) -> None:
     assert found.shape[0] == 3 and np.isfinite(found[:2]).all()
 
 
-@pytest.mark.parametrize("rewrite", [{"fold_batchnorm": True}, {"fold_batchnorm": True, "fuse_activations": True}])
+@pytest.mark.parametrize(
+    "rewrite",
+    [{"fold_batchnorm": True}, {"fold_batchnorm": True, "fuse_activations": True}, {"pointwise_as_matmul": True}],
+)
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_normalisations_and_activations_are_folded_into_what_is_captured(opened: Any, dtype: str, rewrite: Any) -> None:
     if "fuse_activations" in rewrite and torch.version.hip is not None:

@@ -198,6 +198,12 @@ def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
         EngineSpec.model_validate(torch_engine | {"execution": "compile"})
     fusing = torch_engine | {"fold_batchnorm": False, "fuse_activations": True}
     assert EngineSpec.model_validate(fusing | {"execution": "graph"}).rewritten
+    multiplying = torch_engine | {"fold_batchnorm": False, "pointwise_as_matmul": True}
+    assert EngineSpec.model_validate(multiplying | {"execution": "compile+graph"}).rewritten
+    with pytest.raises(ValidationError, match="dynamic_shapes needs execution compile"):
+        EngineSpec.model_validate(multiplying | {"execution": "graph", "dynamic_shapes": True})
+    with pytest.raises(ValidationError, match="pointwise_as_matmul needs execution graph"):
+        EngineSpec.model_validate(multiplying | {"execution": "eager"})
     with pytest.raises(ValidationError, match="net.pt2 is no module of layers"):
         EngineSpec.model_validate({"kind": "torch", "source": "net.pt2", "fold_batchnorm": True, "execution": "graph"})
     with pytest.raises(ValidationError, match="fold_batchnorm: not of kind onnx"):

@@ -147,6 +147,38 @@ def test_forty_shapes_compile_once_each_and_never_again(
     assert counters["stats"]["unique_graphs"] == 40
 
 
+def test_with_dynamic_shapes_forty_of_them_share_their_code(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    spec = describe(NET | {"execution": "compile", "dynamic_shapes": True})
+    engine, eager = loaded(spec, net_folder), loaded(describe(NET), net_folder)
+    shapes = [Shape.parse(f"x={batch}x3x{8 * side}x8:fp32") for batch in (8, 1) for side in range(20, 0, -1)]
+    for shape in shapes:
+        engine.warm(shape)
+    graphs = counters["stats"]["unique_graphs"]
+    assert 1 < graphs <= 8  # a batch of one, a square, ... have code of their own
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for shape in shapes:
+            inputs = example(shape, seed=1)
+            np.testing.assert_allclose(engine.run(inputs)["y"], eager.run(inputs)["y"], rtol=1e-5, atol=1e-6)
+    engine.run(example(Shape.parse("x=3x3x9x9:fp32")))  # unplanned
+    assert counters["stats"]["unique_graphs"] == graphs
+
+
+def test_more_variants_than_dynamo_allows_by_itself_are_compiled(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for text in ("x=4x3x16x16:fp32", "x=1x3x16x16:fp32", "x=1x3x16x8:fp32", "x=4x3x16x8:fp32"):
+            engine.warm(Shape.parse(text))
+
+
 def test_a_shape_that_was_not_warmed_is_not_compiled(
     describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,11 +215,12 @@ def test_a_model_that_does_not_compile_whole_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_inductor_agrees_with_eager(
-    describe: Describe, net_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dynamic: bool
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    engine = loaded(describe(NET | {"execution": "compile"}), net_folder)
+    engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": dynamic}), net_folder)
     engine.warm(SHAPE)
     found = engine.run(example(SHAPE))["y"]
     np.testing.assert_allclose(found, reference(net_folder, describe(NET)), rtol=1e-5, atol=1e-6)
