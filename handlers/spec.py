@@ -109,6 +109,9 @@ class EngineSpec(_Strict):
 
     ``dynamic_shapes`` has torch.compile make code for all shapes at once, in place of some for each.
 
+    ``channels_last`` puts weights and images into that layout; ``auto`` captures every shape in both and keeps the
+    quicker graph.
+
     On a GPU: ``fold_batchnorm`` folds normalisations into the layers before them where graphs are captured, and
     ``fuse_activations`` has cuDNN's convolutions compute the ReLU behind them (``graph`` on NVIDIA);
     ``pointwise_as_matmul`` computes convolutions of one pixel as matrix products there;
@@ -127,7 +130,7 @@ class EngineSpec(_Strict):
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     execution: Literal["eager", "compile", "graph", "compile+graph"] = "eager"
     dynamic_shapes: bool = False
-    channels_last: bool = False
+    channels_last: bool | Literal["auto"] = False
     fold_batchnorm: bool = False
     fuse_activations: bool = False
     pointwise_as_matmul: bool = False
@@ -138,6 +141,11 @@ class EngineSpec(_Strict):
     graph_memory: Annotated[Whole, BeforeValidator(_bytes), Field(ge=1)] | None = None
     search: bool = False
     tf32: bool = False
+
+    @property
+    def layouts(self) -> tuple[bool, ...]:
+        """Whether weights and images are in ``channels_last``; both, where the quicker is to be found out."""
+        return (False, True) if self.channels_last == "auto" else (bool(self.channels_last),)
 
     @property
     def rewritten(self) -> bool:
@@ -173,6 +181,12 @@ class EngineSpec(_Strict):
     def _compiles_for_all_shapes(self) -> EngineSpec:
         if self.dynamic_shapes and not self.compiles:
             raise ValueError("dynamic_shapes needs execution compile or compile+graph")
+        return self
+
+    @model_validator(mode="after")
+    def _measures_layouts_of_graphs(self) -> EngineSpec:
+        if self.channels_last == "auto" and self.execution != "graph":
+            raise ValueError("channels_last: auto needs execution graph, for which both layouts are measured")
         return self
 
     @model_validator(mode="after")

@@ -128,6 +128,11 @@ class ServedModel:
         """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
         return self._memory.take(size) if self._memory is not None else None
 
+    def arrived(self, body: memoryview, size: int) -> None:
+        """The first ``size`` bytes of a body that is in such memory have been received."""
+        if self._memory is not None:
+            self._memory.arrived(body, size)
+
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
         try:

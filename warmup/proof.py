@@ -35,7 +35,8 @@ class ShapeProof:
     ``cold_seconds`` is the first call while tuning, ``first_seconds`` the first call in the proving process,
     ``steady_seconds`` the median of further calls there; None where the shape was not run. ``added`` counts the entries
     that the proving run added, by store. ``reason`` says why a shape is unproven (``budget``, an error, new entries),
-    or how a proven one runs where that is not what the model's description asks for (eagerly, without a graph).
+    or how a proven one runs where that is not what the model's description asks for (eagerly, without a graph), or what
+    it leaves open (``channels_last: auto``).
     ``outputs`` is None where the outputs were not compared with anything.
     """
 

@@ -76,6 +76,10 @@ class Engine(ABC):
         """How a warm shape runs, where that is not what the model's description asks for; else empty."""
         return ""
 
+    def choice(self, shape: Shape) -> str:
+        """What was found best for a warm shape, where the model's description leaves that open; else empty."""
+        return ""
+
     @property
     def graph_bytes(self) -> int:
         """Device memory of captured graphs."""

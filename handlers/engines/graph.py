@@ -10,21 +10,26 @@ no graph: that is found out while it is warmed, never while it is served.
 
 from __future__ import annotations
 
+import math
+import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from handlers.engines.closeness import difference
+from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.memory import Need, admitted, scaled
 from handlers.engines.staging import Arena, as_array, layout, source
 from handlers.shapes import Shape
 
 SLOTS = 2
+_TIMED = 9  # replays of which the median is taken
 # Capturing forbids synchronising the device anywhere in the process, so models that warm side by side take turns.
 _ONE_CAPTURE = threading.Lock()
 
@@ -47,7 +52,8 @@ class _Side:
 
 @dataclass(frozen=True)
 class Replay:
-    """An execution on its way: in which slot, and ``sources``, which must stay while the device reads them."""
+    """An execution on its way: in which slot, and ``sources``, which must stay while the device reads them or its copy
+    of them: their memory would be given out again, and the copy with it."""
 
     side: _Side
     slot: int
@@ -81,6 +87,7 @@ class Graphs:
         self._weights: Mapping[Shape, float] = {}
         self._needs: dict[Shape, Need] = {}
         self._readable: HostMemory | None = None
+        self._mirror: DeviceCopy | None = None
         torch.cuda.set_stream(self._slots[0].stream)  # of this thread, for what runs eagerly
 
     def __contains__(self, key: object) -> bool:
@@ -101,9 +108,9 @@ class Graphs:
         """Says which shapes will be warmed, with their shares of the traffic: what the budget is divided by."""
         self._weights = weights
 
-    def reads(self, memory: HostMemory) -> None:
-        """Inputs in this memory are read by the device where they lie."""
-        self._readable = memory
+    def reads(self, memory: HostMemory, mirror: DeviceCopy | None) -> None:
+        """Inputs in this memory are read by the device where they lie, or from its own copy of them."""
+        self._readable, self._mirror = memory, mirror
 
     def capture(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], variant: Forward | None = None) -> str:
         """Makes a graph of ``shape`` from example inputs on the host; says why not where there is none.
@@ -139,6 +146,29 @@ class Graphs:
             return f"its graph would pass graph_memory, {self._budget} bytes"
         return ""
 
+    def seconds(self, key: object) -> float:
+        """How long a replay takes, the median of a few; infinite where there is no graph."""
+        if key not in self._captured:
+            return math.inf
+        graph, stream = self._captured[key][0].graph, self._slots[0].stream
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(_TIMED + 1)]
+        with torch.cuda.stream(stream):
+            graph.replay()
+            marks[0].record(stream)
+            for mark in marks[1:]:
+                graph.replay()
+                mark.record(stream)
+        stream.synchronize()
+        return statistics.median(before.elapsed_time(after) for before, after in pairwise(marks)) / 1e3
+
+    def keep(self, key: object, found: object) -> None:
+        """Lets the graphs of ``found`` take the place of those of ``key``."""
+        self._captured[key] = self._captured.pop(found)
+
+    def drop(self, key: object) -> None:
+        """Gives up the graphs of ``key``, if there are any."""
+        self._captured.pop(key, None)
+
     def start(self, key: object, parts: Sequence[Sequence[torch.Tensor]], pad: Sequence[float] = ()) -> Replay:
         """Sends the inputs on their way and the replay after them; at most SLOTS may be started and not finished.
 
@@ -153,6 +183,8 @@ class Graphs:
                 columns = zip(*parts, strict=True)
                 sources = [source(self._readable, going, part) for going, part in zip(side.going, columns, strict=True)]
                 for index, (target, pieces) in enumerate(zip(side.inputs, sources, strict=True)):
+                    if self._mirror is not None:
+                        pieces = [self._mirror.take(piece, slot.stream) for piece in pieces]
                     filled = _fill(target, pieces)
                     if target.dim() and filled < target.shape[0]:
                         target[filled:].fill_(pad[index])

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.hostmemory import HostMemory
 
 _PAGE = 2 << 20  # bytes, a large page on x86-64
 
 
-def pinned(size: int) -> HostMemory:
-    """``size`` bytes that accelerators read by themselves, in large pages where the kernel has some."""
+def pinned(size: int, device: torch.device) -> tuple[HostMemory, DeviceCopy | None]:
+    """``size`` bytes that accelerators read by themselves, in large pages where the kernel has some, and their mirror
+    on the device, where that has memory for it."""
     size = -(-size // _PAGE) * _PAGE
     area = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has small pages
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -32,4 +34,8 @@ def pinned(size: int) -> HostMemory:
     runtime: Any = torch.cuda.cudart()
     torch.cuda.check_error(int(runtime.cudaHostRegister(address, size, 0)))
     weakref.finalize(part, runtime.cudaHostUnregister, address).atexit = False  # the process ends without it
-    return HostMemory(address, size, part)
+    try:
+        mirror = DeviceCopy(torch.from_numpy(part), device)
+    except torch.OutOfMemoryError:
+        mirror = None
+    return HostMemory(address, size, part, mirror), mirror

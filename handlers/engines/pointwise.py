@@ -36,7 +36,9 @@ def multiplied(module: nn.Module, model: str) -> nn.Module:
     Raises ModelError where there is none.
     """
     fused = {id(part) for whole in module.modules() if isinstance(whole, FUSED) for part in whole.children()}
-    found = [(name, part) for name, part in module.named_modules() if name and _replaceable(part) and id(part) not in fused]
+    found = [
+        (name, part) for name, part in module.named_modules() if name and _replaceable(part) and id(part) not in fused
+    ]
     if not found:
         raise ModelError(f"{model}: engine.pointwise_as_matmul: no convolution has a kernel of one pixel")
     for name, part in found:

@@ -11,6 +11,7 @@ batch of one, say): it is compiled a few times in all, while warming.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,8 @@ Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 _CLIENTS = 64
 _LEAST_HOST_MEMORY, _MOST_HOST_MEMORY = 16 << 20, 256 << 20
 _RECOMPILES = 4096
+_LAST = "channels_last"
+_QUICKER = 0.98  # of the contiguous graph's time: what is no quicker than that may be so by chance
 _REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
 
 
@@ -68,16 +71,17 @@ class TorchEngine(Engine):
             torch.backends.cudnn.allow_tf32 = engine.tf32
         self._names = tuple(tensor.name for tensor in self.spec.inputs)
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
-        self._forward = forward(build_module(self.spec, self.folder).to(self.device), self.spec)
-        self._rewritten: Forward | None = None
-        if engine.rewritten:
-            self._rewritten = forward(build_module(self.spec, self.folder, rewrite=True).to(self.device), self.spec)
+        last, *others = engine.layouts
+        self._forward = self._built(last)
+        self._rewritten = self._built(last, rewrite=True) if engine.rewritten else None
+        self._last = self._built(True, rewrite=engine.rewritten) if others else None
         self._compiled: dict[Key, Forward] = {}
         self._dynamic: Forward | None = None
         self._known: set[Key] = set()
         self._compiles = engine.compiles
         self._compiles_late = self.options.get("torch.first_call") == "compile"
         self._notes: dict[Shape, str] = {}
+        self._choices: dict[Shape, str] = {}
         self._graphs = self._open_graphs() if engine.captures else None
         self._host_memory: HostMemory | None = None
         self._largest = 0
@@ -91,9 +95,10 @@ class TorchEngine(Engine):
             self._compiled[key] = self._compile(self._rewritten or self._forward)
         with self._searching(), _recompiling():
             self.run(inputs)
-            if self._rewritten is not None and self._searches and key not in self._compiled:
-                with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
-                    self._rewritten(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
+            for variant in (self._rewritten, self._last):
+                if variant is not None and self._searches and key not in self._compiled:
+                    with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
+                        variant(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
 
@@ -117,8 +122,8 @@ class TorchEngine(Engine):
     def host_memory(self) -> HostMemory | None:
         if self._graphs is not None and self._host_memory is None and self._largest:
             size = min(max(_CLIENTS * self._largest, _LEAST_HOST_MEMORY), _MOST_HOST_MEMORY)
-            self._host_memory = pinned(size)
-            self._graphs.reads(self._host_memory)
+            self._host_memory, mirror = pinned(size, self.device)
+            self._graphs.reads(self._host_memory, mirror)
         return self._host_memory
 
     def finish(self, started: object) -> Tensors:
@@ -137,6 +142,9 @@ class TorchEngine(Engine):
 
     def note(self, shape: Shape) -> str:
         return self._notes.get(shape, "")
+
+    def choice(self, shape: Shape) -> str:
+        return self._choices.get(shape, "")
 
     @property
     def graph_bytes(self) -> int:
@@ -168,7 +176,11 @@ class TorchEngine(Engine):
         if self._graphs is not None:
             self._graphs.close()
         del self._forward
-        self._rewritten = None
+        self._rewritten = self._last = None
+
+    def _built(self, last: bool, rewrite: bool = False) -> Forward:
+        module = build_module(self.spec, self.folder, rewrite, last)
+        return forward(module.to(self.device), self.spec, last)
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
         return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
@@ -177,13 +189,22 @@ class TorchEngine(Engine):
         return [to_tensor(inputs[name], dtype) for name, dtype in zip(self._names, self._dtypes, strict=True)]
 
     def _capture(self, graphs: Graphs, key: Key, shape: Shape, inputs: list[torch.Tensor]) -> str:
-        variant = self._compiled.pop(key, None) or self._rewritten
-        if variant is None:
-            return graphs.capture(key, shape, inputs)
         # What is never negative could hide that a ReLU has moved.
         signed = [tensor - 0.5 if tensor.is_floating_point() else tensor for tensor in inputs]
-        why = graphs.capture(key, shape, signed, variant)
-        return why and (graphs.capture(key, shape, inputs) or f"is captured as it is; compiled or rewritten it {why}")
+        variant = self._compiled.pop(key, None) or self._rewritten
+        why = graphs.capture(key, shape, signed, variant) if variant is not None else ""
+        if why or variant is None:
+            without = graphs.capture(key, shape, inputs)
+            why = without or (why and f"is captured as it is; compiled or rewritten it {why}")
+        if self._last is None:
+            return why
+        refused = graphs.capture((key, _LAST), shape, signed, self._last)
+        last, self._choices[shape] = quicker(graphs.seconds(key), graphs.seconds((key, _LAST)), refused)
+        if last:
+            graphs.keep(key, (key, _LAST))
+            return ""
+        graphs.drop((key, _LAST))
+        return why
 
     def _compile(self, function: Forward) -> Forward:
         if self.spec.engine.dynamic_shapes:
@@ -243,6 +264,19 @@ def _recompiling() -> Iterator[None]:
         return
     with dynamo.config.patch(recompile_limit=_RECOMPILES, accumulated_recompile_limit=_RECOMPILES):
         yield
+
+
+def quicker(contiguous: float, last: float, refused: str) -> tuple[bool, str]:
+    """Whether channels_last is the better layout by the seconds of both, and why in words. A graph that there is not
+    takes infinitely long; ``refused`` says why there is none in channels_last."""
+
+    def told(seconds: float) -> str:
+        return "no graph" if seconds == math.inf else f"{1e3 * seconds:.3f} ms"
+
+    if last < _QUICKER * contiguous:
+        return True, f"channels_last: {told(last)}, contiguous: {told(contiguous)}"
+    why = f" ({refused.removeprefix('runs eagerly: ')})" if refused else ""
+    return False, f"contiguous: {told(contiguous)}, channels_last: {told(last)}{why}"
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -22,6 +22,7 @@ _CORES_FOR_EACH = 4
 _MOST_THREADS = 4
 _EVENTS = 64  # handled between two looks at what has bytes
 Done = Callable[["Reading"], None]
+Arrived = Callable[[int], None]
 
 
 def body_threads(cores: int) -> int:
@@ -34,11 +35,14 @@ def body_threads(cores: int) -> int:
 class Reading:
     """One body that a thread receives: so far ``size`` bytes of what is to fill ``into``."""
 
-    def __init__(self, connection: socket.socket, into: memoryview, done: Done, thread: _Thread) -> None:
+    def __init__(
+        self, connection: socket.socket, into: memoryview, done: Done, arrived: Arrived | None, thread: _Thread
+    ) -> None:
         self.connection = connection
         self.into = into
         self.size = 0
         self.done = done
+        self.arrived = arrived
         self.in_hand = False  # the thread is at it
         self.over = False
         self._thread = thread
@@ -57,15 +61,16 @@ class BodyReaders:
         for thread in self._threads:
             thread.start()
 
-    def read(self, descriptor: int, into: memoryview, done: Done) -> Reading:
+    def read(self, descriptor: int, into: memoryview, done: Done, arrived: Arrived | None = None) -> Reading:
         """Has a thread fill ``into`` from a connection that nobody else reads meanwhile. ``done`` is called on the
         event loop once that is over: with fewer bytes than there is room for where the connection has ended, as whoever
-        reads it next will see. Raises OSError where the system has no descriptor left.
+        reads it next will see. Until then ``arrived`` is called on the thread with how many bytes are there. Raises
+        OSError where the system has no descriptor left.
         """
         thread = min(self._threads, key=lambda one: one.load)
         connection = socket.socket(fileno=os.dup(descriptor))
         connection.setblocking(False)
-        reading = Reading(connection, into, done, thread)
+        reading = Reading(connection, into, done, arrived, thread)
         try:
             thread.take(reading)
         except OSError:
@@ -118,6 +123,8 @@ class _Thread(threading.Thread):
                 return
             reading.in_hand = True
         received, ended = _receive(reading.connection, reading.into[reading.size :])
+        if received and reading.arrived is not None:
+            reading.arrived(reading.size + received)
         with self._lock:
             reading.in_hand = False
             if reading.over:

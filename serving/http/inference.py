@@ -40,8 +40,10 @@ class Endpoint:
             length = oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH))
         except InvalidInput:  # the request will learn that once it is read
             length = None
-        room = self.model.room if length is not None else None
-        return BodyLimits(limits.request_bytes, limits.timeout_s, length or 0, room)
+        if length is None:
+            return BodyLimits(limits.request_bytes, limits.timeout_s)
+        model = self.model
+        return BodyLimits(limits.request_bytes, limits.timeout_s, length, model.room, model.arrived)
 
     def infer(self, request: Request) -> None:
         """``POST /v2/models/{model}[/versions/{version}]/infer``: answered when the lane is through with it.

@@ -40,6 +40,21 @@ def test_a_replay_gives_what_eager_execution_gives(opened: Any, dtype: str, chan
     assert graph.graph_bytes > 0
 
 
+@pytest.mark.parametrize("rewrite", [{}, {"pointwise_as_matmul": True, "source": "net.py:Normal"}])
+def test_the_quicker_of_two_layouts_is_captured(opened: Any, rewrite: Any) -> None:
+    engine = opened("fp32", channels_last="auto", **rewrite)
+    eager = opened("fp32", execution="eager", **{key: rewrite[key] for key in rewrite if key == "source"})
+    for one in (shape(4, 64, "fp32"), shape(1, 32, "fp32")):
+        engine.warm(one)
+        assert engine.note(one) == ""
+        assert engine.choice(one).startswith(("contiguous: ", "channels_last: ")) and "no graph" not in engine.choice(
+            one
+        )
+        inputs = example(one, 3)
+        assert isinstance(started := engine.start(inputs), Replay)
+        np.testing.assert_allclose(engine.finish(started)["y"], eager.run(inputs)["y"], rtol=1e-3, atol=1e-4)
+
+
 def test_two_executions_in_flight_do_not_mix(opened: Any) -> None:
     engine = opened()
     shapes = [shape(4, 64, "fp16"), shape(1, 32, "fp16")]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.engine import example
 from handlers.engines.graph import Replay
 from handlers.handler import Tensors
@@ -47,6 +49,35 @@ def test_inputs_in_host_memory_give_the_same(engine: Any) -> None:
         expected = engine.run(inputs)["y"]
         assert isinstance(started := engine.start(received(engine, inputs)), Replay)
         np.testing.assert_array_equal(engine.finish(started)["y"], expected)
+
+
+def test_what_was_copied_while_it_came_is_not_fetched_again(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    take = DeviceCopy.take
+
+    def noted(self: DeviceCopy, tensor: Any, stream: Any) -> Any:
+        found = take(self, tensor, stream)
+        taken.append(found.is_cuda)
+        return found
+
+    monkeypatch.setattr(DeviceCopy, "take", noted)
+    for seed in range(40):  # through all of the memory and again
+        inputs = example(WHOLE, seed)
+        expected = engine.run(inputs)["y"]
+        body = engine.host_memory.take(inputs["x"].nbytes + 8)
+        body[8:] = inputs["x"].tobytes()
+        mirrored = seed % 3 != 0
+        if mirrored:
+            thread = threading.Thread(target=engine.host_memory.arrived, args=(body, len(body)))
+            thread.start()
+            thread.join()
+        array = np.frombuffer(body.toreadonly(), np.float16, inputs["x"].size, 8).reshape(inputs["x"].shape)
+        del body
+        taken.clear()
+        started = engine.start({"x": array})
+        del array  # what runs holds what it needs
+        np.testing.assert_array_equal(engine.finish(started)["y"], expected)
+        assert taken == [mirrored]
 
 
 @pytest.mark.parametrize("there", [(), (0, 1, 2, 3), (1, 3)])

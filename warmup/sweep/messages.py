@@ -41,7 +41,8 @@ class Loaded:
 class Ran:
     """A shape was run: its first call and the median of further calls in seconds, the entries it added or changed (the
     first one also those of loading the model), what the frameworks counted as missed, how it runs where that is not
-    what the model's description asks for, and how right its outputs were; or the error it ended with.
+    what the model's description asks for or what it leaves open, and how right its outputs were; or the error it ended
+    with.
     """
 
     shape: Shape

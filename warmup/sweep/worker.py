@@ -100,7 +100,8 @@ class Worker:
             right = self._outputs.check(self._engine, shape) if self._outputs else None
         except Exception as error:  # also what the reference may raise: unchecked outputs prove nothing
             return Ran(shape, first, steady, added, missed, error=_told(error))
-        return Ran(shape, first, steady, added, missed, note=self._engine.note(shape), outputs=right)
+        note = self._engine.note(shape) or self._engine.choice(shape)
+        return Ran(shape, first, steady, added, missed, note=note, outputs=right)
 
     def close(self) -> None:
         if self._outputs:

@@ -10,7 +10,7 @@ from handlers.errors import ModelError
 from handlers.shapes import Shape
 from handlers.sources import resolve
 from handlers.spec import ModelSpec
-from warmup.trace.result import PlanTrace, TraceError
+from warmup.trace.result import PlanTrace, TraceError, merged
 
 NHWC_VARIABLE = "PYTORCH_MIOPEN_SUGGEST_NHWC"
 
@@ -27,8 +27,13 @@ def trace(spec: ModelSpec, folder: Path, shapes: Iterable[Shape], *, nhwc: bool 
             from warmup.trace.torch import trace_torch
 
             nhwc = nhwc_suggested() if nhwc is None else nhwc
-            module = build_module(spec, folder)
-            return trace_torch(forward(module, spec), module, shapes, nhwc=nhwc)
+            asked = tuple(shapes)
+
+            def in_layout(last: bool) -> PlanTrace:
+                module = build_module(spec, folder, last=last)
+                return trace_torch(forward(module, spec, last), module, asked, nhwc=nhwc)
+
+            return merged([in_layout(last) for last in spec.engine.layouts])
         if spec.engine.kind == "onnx":
             from warmup.trace.onnx import trace_onnx
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -54,3 +55,18 @@ class PlanTrace:
     def total(self) -> int:
         """Problems counted once per shape that asks for them: what a sweep would cost without deduplication."""
         return sum(len(trace.calls) for trace in self.shapes)
+
+
+def merged(traces: Sequence[PlanTrace]) -> PlanTrace:
+    """One trace of a model that may run in several ways: what any of them asks for, as often as the one that asks for
+    it most. All are of the same shapes, in the same order."""
+    if len(traces) == 1:
+        return traces[0]
+    shapes = []
+    for ways in zip(*traces, strict=True):
+        calls, elsewhere = Counter(ways[0].calls), Counter(ways[0].elsewhere)
+        for way in ways[1:]:
+            calls |= Counter(way.calls)
+            elsewhere |= Counter(way.elsewhere)
+        shapes.append(ShapeTrace(ways[0].shape, calls, elsewhere))
+    return PlanTrace(tuple(shapes))

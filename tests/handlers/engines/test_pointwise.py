@@ -56,9 +56,13 @@ def test_weights_are_taken_not_copied_and_can_be_read_by_others() -> None:
     assert model[0].weight is weight and list(model.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
+def doubled(module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+    return output * 2
+
+
 def test_what_has_hooks_stays() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
-    model[0].register_forward_hook(lambda module, inputs, output: output * 2)
+    model[0].register_forward_hook(doubled)
     x = torch.randn(1, 4, 3, 3)
     expected = model(x)
     torch.testing.assert_close(multiplied(model, "m")(x), expected)

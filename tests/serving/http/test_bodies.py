@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 import uvloop
@@ -38,10 +39,10 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     readers: list[BodyReaders] = []
     read = BodyReaders.read
 
-    def noted(self: BodyReaders, descriptor: int, into: memoryview, done: Callable) -> object:
+    def noted(self: BodyReaders, descriptor: int, into: memoryview, *how: Any) -> object:
         sizes.append(len(into))
         readers.append(self)
-        return read(self, descriptor, into, done)
+        return read(self, descriptor, into, *how)
 
     monkeypatch.setattr(BodyReaders, "read", noted)
     yield sizes

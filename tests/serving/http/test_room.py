@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from handlers.engines.hostmemory import HostMemory
+from serving.http.bodies import body_threads
 from serving.http.request import BodyLimits, Request
 from serving.listener import HttpServer, reserve
 
+needs_threads = pytest.mark.skipif(not body_threads(64), reason="the threads wait with epoll, which is Linux's")
 HEAD, SIZE = 24, 3 << 20  # bytes before the tensor, and of the body; more than comes with a request's head
 
 
@@ -22,10 +25,17 @@ class Keeper:
         self.whole = np.zeros(size, np.uint8)
         self.memory = HostMemory(self.whole.ctypes.data, size, self.whole)
         self.places: list[int | None] = []
+        self.arrivals: list[int] = []
         self.bodies: list[bytes] = []
 
     def limits(self, request: Request) -> BodyLimits:
-        return BodyLimits(SIZE, 10.0, HEAD, self.memory.take)
+        return BodyLimits(SIZE, 10.0, HEAD, self.memory.take, self.arrived)
+
+    def arrived(self, body: memoryview, size: int) -> None:
+        assert len(body) == SIZE
+        self.arrivals.append(size)
+        if size == SIZE:
+            self.bodies.append(bytes(body))
 
     def answered(self) -> None: ...
 
@@ -35,12 +45,14 @@ class Keeper:
         address = np.frombuffer(body, np.uint8, offset=HEAD).ctypes.data
         assert address % 64 == 0
         self.places.append(address - self.whole.ctypes.data if self.memory.holds(address) else None)
-        self.bodies.append(bytes(body))
+        if not self.arrivals:  # nobody has told yet
+            self.bodies.append(bytes(body))
         request.respond(200, (), b"")
 
 
+@pytest.mark.parametrize("threads", [0, pytest.param(1, marks=needs_threads)])
 @pytest.mark.parametrize(("size", "there"), [(8 << 20, True), (1 << 20, False)])
-def test_a_body_lies_in_the_applications_memory_unless_that_is_full(size: int, there: bool) -> None:
+def test_a_body_lies_in_the_applications_memory_unless_that_is_full(size: int, there: bool, threads: int) -> None:
     body = np.random.default_rng(0).bytes(SIZE)
     keeper = Keeper(size)
 
@@ -56,7 +68,7 @@ def test_a_body_lies_in_the_applications_memory_unless_that_is_full(size: int, t
         return codes
 
     async def main() -> list[int]:
-        server = HttpServer(keeper, reserve("127.0.0.1", 0))
+        server = HttpServer(keeper, reserve("127.0.0.1", 0), threads)
         await server.start()
         codes = await asyncio.to_thread(ask, server.port)
         await server.close()
@@ -64,4 +76,7 @@ def test_a_body_lies_in_the_applications_memory_unless_that_is_full(size: int, t
 
     assert asyncio.run(main()) == [200] * 5
     assert [place is not None for place in keeper.places] == [there] * 5
-    assert all(found == body for found in keeper.bodies)
+    assert len(keeper.bodies) == 5 and all(found == body for found in keeper.bodies)
+    wholes = [size for size in keeper.arrivals if size == SIZE]
+    assert len(wholes) == (5 if there and threads else 0)  # threads tell of what they have put there
+    assert all(before < after or before == SIZE for before, after in pairwise(keeper.arrivals))

@@ -58,6 +58,19 @@ def test_a_torch_model_in_its_precision_and_layout(net, monkeypatch):
     assert traced(net, nhwc=False) == plain
 
 
+def test_a_model_whose_layout_is_open_asks_for_both(net, monkeypatch):
+    text = (net / "model.yaml").read_text()
+    (net / "model.yaml").write_text(text.replace("channels_last: true", "channels_last: auto, execution: graph"))
+    plain = traced(net, nhwc=False)
+    assert len(plain) == 4 and all("-NCHW-" in key for key in plain)
+    both = traced(net, nhwc=True)
+    assert both == [way for key in (plain[:2], plain[2:]) for way in [*key, *(_last(one) for one in key)]]
+
+
+def _last(key: str) -> str:
+    return key.replace("-NCHW-", "-NHWC-NHWC-NHWC-")
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "FP32"), ("fp16", "FP16")])
 def test_an_onnx_model_in_the_precision_that_its_provider_makes(tmp_path, precision, dtype):
     graph = helper.make_graph(
