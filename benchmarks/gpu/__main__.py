@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,7 +46,8 @@ def main(
 
 
 def _each(subjects: list[Subject], folder: Path, runs: int, execution: str, out: Path) -> list[Check]:
-    name = "gpu" if execution == "graph" else f"gpu-{execution.replace('+', '-')}"
+    name = "-".join(["gpu", *(subject.name for subject in subjects if len(subjects) < len(SUBJECTS))])
+    name += "" if execution == "graph" else f"-{execution.replace('+', '-')}"
     subjects = [subject.executed(execution) for subject in subjects]
     data: dict[str, Any] = {"gpu": facts(), "execution": execution, "runs": runs, "models": {}}
     started = time.perf_counter()
@@ -73,8 +75,8 @@ def _write(name: str, data: dict[str, Any], out: Path) -> None:
     records.write(
         name,
         f"Captured graphs on a GPU ({data['execution']})",
-        f"{gpu['name']} ({gpu['memory']}, driver {gpu['driver']}), client on the same host, binary tensors, fp16. In "
-        "the graphs batch normalisations are folded, and ResNet-50's ReLUs fused into its convolutions. Medians of "
+        f"{gpu['name']} ({gpu['memory']}, driver {gpu['driver']}), client on the same host, binary tensors, fp16. "
+        f"Rewritten in the graphs: {'; '.join(_rewritten(models, data['execution']))}. Medians of "
         f"{data['runs']} server starts. `first` are the first 1,500 requests after ready (of the handler: of a new "
         "process), `steady` the next, one client; `many` are 32 clients; `full` are 32 whose requests all have batch "
         "8. The eager engine is this server without graphs; the "
@@ -88,6 +90,13 @@ def _write(name: str, data: dict[str, Any], out: Path) -> None:
         out,
         module="gpu",
     )
+
+
+def _rewritten(models: Iterable[str], execution: str) -> list[str]:
+    return [
+        f"{name} by {' and '.join(SUBJECTS[name].rewritten(execution))}" if name in SUBJECTS else f"{name} not at all"
+        for name in models
+    ]
 
 
 def _tell(label: str, found: object) -> None:

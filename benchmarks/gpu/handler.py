@@ -19,6 +19,7 @@ from benchmarks.gpu.clients import curve
 from benchmarks.gpu.subject import DRY, SUBJECTS
 from handlers.engines.engine import example
 from handlers.engines.module import build_module
+from handlers.handler import Tensors
 from handlers.shapes import Shape
 from handlers.spec import load_spec
 from serving.bench.latency import summarize
@@ -31,7 +32,9 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_module(load_spec(store / name), store / name).to(device)
     inputs = [example(Shape.parse(text))["images"] for text in subject.shapes]
-    found = {}
+    found: dict[str, object] = {
+        "spread": _spread(model, [example(Shape.parse(subject.shapes[0]), seed) for seed in (0, 1)], device)
+    }
     for part, seed in (("first", 0), ("steady", 1)):
         times = []
         for index in sequence(subject.weights, subject.first, seed):
@@ -45,6 +48,14 @@ def main() -> None:
         assert summary is not None
         found[part] = {"times": summary.to_json(), "per_second": 1 / summary.mean, "curve": curve(times)}
     print(json.dumps(found))
+
+
+def _spread(model: torch.nn.Module, inputs: list[Tensors], device: torch.device) -> float:
+    """By how much the outputs of two inputs differ, of the largest: where that is nothing, to compare outputs says
+    nothing either."""
+    with torch.inference_mode():
+        one, other = (model(torch.as_tensor(each["images"], device=device)) for each in inputs)
+    return float((one - other).abs().max() / one.abs().max())
 
 
 if __name__ == "__main__":

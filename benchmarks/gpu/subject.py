@@ -26,7 +26,7 @@ class Subject:
     many: int
     full: int
     captured: str = "graph"  # the execution that is compared to ``eager``
-    fuses: bool = False  # it has ReLUs behind convolutions
+    rewrites: tuple[str, ...] = ()  # keys of model.yaml: what is rewritten before it is captured
     together: bool = False  # servers take minutes to start (cuDNN's first calls), so they are started side by side
 
     @property
@@ -42,6 +42,10 @@ class Subject:
         """This model with its graphs made otherwise; the one for any machine has none."""
         return self if self.captured == "eager" else replace(self, captured=execution)
 
+    def rewritten(self, execution: str) -> tuple[str, ...]:
+        """Its rewrites; compilers fuse by themselves."""
+        return tuple(key for key in self.rewrites if key != "fuse_activations" or execution == "graph")
+
     def store(self, folder: Path, execution: str) -> Path:
         """A model store with this model; only the execution differs from one to the other."""
         shutil.copytree(self.source, folder / self.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -49,7 +53,7 @@ class Subject:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         document["engine"] |= {"precision": self.precision, "channels_last": True, "execution": execution}
         if execution != "eager":
-            document["engine"] |= {"fold_batchnorm": True, "fuse_activations": self.fuses and execution == "graph"}
+            document["engine"] |= dict.fromkeys(self.rewritten(execution), True)
         document["inputs"][0]["dtype"] = document["outputs"][0]["dtype"] = self.precision
         listed = zip(self.shapes, self.weights, strict=True)
         document["shapes"] = {"list": [{"shape": shape, "weight": weight} for shape, weight in listed]}
@@ -67,8 +71,14 @@ _GPU = {
     "full": 700,
 }
 SUBJECTS = {
-    "resnet50": Subject("resnet50", _STORE / "resnet50", **_GPU, fuses=True),
-    "efficientnet-b0": Subject("efficientnet-b0", _BENCHMARKS / "models" / "efficientnet-b0", **_GPU, together=True),
+    "resnet50": Subject("resnet50", _STORE / "resnet50", **_GPU, rewrites=("fold_batchnorm", "fuse_activations")),
+    "efficientnet-b0": Subject(
+        "efficientnet-b0",
+        _BENCHMARKS / "models" / "efficientnet-b0",
+        **_GPU,
+        rewrites=("fold_batchnorm", "pointwise_as_matmul"),
+        together=True,
+    ),
 }
 # The same steps on a CPU, where there are no graphs: whether they run, not how fast.
 DRY = Subject("resnet18", _BENCHMARKS / "models" / "resnet18", "fp32", (1, 2), (32, 64), 60, 40, 20, captured="eager")

@@ -6,13 +6,39 @@ import torch
 from torch import nn
 from torchvision.models import efficientnet_b0  # pyright: ignore[reportMissingImports]
 
+_LARGEST_BIAS = 30.0
+
 
 class EfficientNetB0(nn.Module):
     """``batch x 3 x height x width`` to ``batch x 1000`` logits."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = efficientnet_b0(weights=None)
+        self.network = efficientnet_b0(weights=None).eval()
+        _settle(self.network)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.network(x)
+
+
+def _settle(network: nn.Module) -> None:
+    """Scales random weights so that outputs can be compared.
+
+    As torchvision draws them, signals vanish on their way: logits are 1e-14, which fp16 rounds to zero, whatever the
+    input and whatever is computed. So each normalisation gets the scale of what it normalises. And each class gets a
+    bias, as training gives one, so that what rounding in fp16 does (0.4 % of the logits without biases) is small beside
+    the logits; what another image does to them is 2 to 3 % then.
+    """
+
+    def scale(module: nn.BatchNorm2d, inputs: tuple[torch.Tensor, ...]) -> None:
+        assert module.running_var is not None
+        module.running_var.copy_(inputs[0].square().mean((0, 2, 3)))
+
+    normalisations = [part for part in network.modules() if isinstance(part, nn.BatchNorm2d)]
+    hooks = [part.register_forward_pre_hook(scale) for part in normalisations]
+    with torch.no_grad():
+        network(torch.rand(2, 3, 224, 224) - 0.5)
+        biases = torch.randn(1000)
+        network.classifier[1].bias.copy_(biases * (_LARGEST_BIAS / biases.abs().max()))
+    for hook in hooks:
+        hook.remove()
