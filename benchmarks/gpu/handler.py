@@ -51,10 +51,10 @@ def main() -> None:
 
 
 def _spread(model: torch.nn.Module, inputs: list[Tensors], device: torch.device) -> float:
-    """By how much the outputs of two inputs differ, of the largest: where that is nothing, to compare outputs says
-    nothing either."""
+    """By how much the outputs of two inputs differ, of the largest, around zero as those that captures are compared
+    with: where that is nothing, to compare outputs says nothing either."""
     with torch.inference_mode():
-        one, other = (model(torch.as_tensor(each["images"], device=device)) for each in inputs)
+        one, other = (model(torch.as_tensor(each["images"] - 0.5, device=device)) for each in inputs)
     return float((one - other).abs().max() / one.abs().max())
 
 

@@ -1,6 +1,6 @@
 """The device's copy of host memory, made while a body is still being received.
 
-An accelerator fetches 10 MB over PCIe in some 0.2 ms, and could not begin before the last byte of a request was there.
+An accelerator that fetches the input of a request cannot begin before its last byte is there, and the request waits.
 Here it fetches each piece as it comes, so that next to nothing is left to fetch when the request is run.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 log = logging.getLogger("preheat")
 
-_PIECE = 2 << 20  # bytes; to ask for a copy takes as long as to receive a tenth of this
+_PIECE = 2 << 20  # bytes: few enough copies that asking for them does not hold up the thread that receives
 
 
 @dataclass

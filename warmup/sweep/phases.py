@@ -81,9 +81,10 @@ class Phases:
         )
 
     def _only_proves(self, candidate: Candidate) -> bool:
-        """Captured graphs live in their process only: where no store takes part, there is nothing to tune or seal."""
+        """Where PyTorch fills no store, there is nothing to tune or to seal: what cuDNN chooses, and captured graphs, live
+        in their process only."""
         spec = self.models[candidate.model].spec
-        return spec.engine.captures and not stores_for([spec])
+        return spec.engine.kind == "torch" and not stores_for([spec])
 
     def _measure(self, wanted: Iterable[Candidate]) -> None:
         for candidate in wanted:

@@ -38,7 +38,8 @@ def _settle(network: nn.Module) -> None:
     hooks = [part.register_forward_pre_hook(scale) for part in normalisations]
     with torch.no_grad():
         network(torch.rand(2, 3, 224, 224) - 0.5)
-        biases = torch.randn(1000)
-        network.classifier[1].bias.copy_(biases * (_LARGEST_BIAS / biases.abs().max()))
+        bias = network.get_parameter("classifier.1.bias")
+        bias.normal_()
+        bias *= _LARGEST_BIAS / bias.abs().max()
     for hook in hooks:
         hook.remove()
