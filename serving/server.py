@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from handlers.errors import ModelError
 from handlers.loading import load_handler
 from handlers.sources import model_digest
 from serving.barrier import Barrier
+from serving.cores import usable_cores
 from serving.heap import keep_memory
 from serving.http.admin import AdminApplication
 from serving.http.app import Application
@@ -86,7 +86,7 @@ class Server:
             _describe(self._prepared.bundle, metrics)
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
         application = Application(repository, executor)
-        server = HttpServer(application, self._bound, body_threads(len(os.sched_getaffinity(0))))
+        server = HttpServer(application, self._bound, body_threads(usable_cores()))
         servers = [server]
         if self._admin_bound is not None:
             opener = {served.spec.name: served for served in self._prepared.served}

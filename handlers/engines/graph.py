@@ -10,10 +10,11 @@ no graph: that is found out while it is warmed, never while it is served.
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,19 +22,20 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from handlers.engines.closeness import difference
+from handlers.engines.closeness import difference, telling
+from handlers.engines.compiling import Forward
 from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.memory import Need, admitted, scaled
 from handlers.engines.staging import Arena, as_array, layout, source
 from handlers.shapes import Shape
 
+log = logging.getLogger("preheat")
+
 SLOTS = 2
 _TIMED = 9  # replays of which the median is taken
 # Capturing forbids synchronising the device anywhere in the process, so models that warm side by side take turns.
 _ONE_CAPTURE = threading.Lock()
-
-Forward = Callable[..., tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ class Graphs:
             wrong = difference(expected, side.outputs, self._precision)
             if wrong:
                 return f"the graph's {wrong}"
+        if not telling(expected):
+            log.warning("%s: the example's outputs are all the same, so little was compared", shape)
         self._captured[key] = sides
         if self._budget is not None and self.bytes > self._budget:
             del self._captured[key]

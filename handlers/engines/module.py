@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from handlers.engines.compiling import Forward
 from handlers.engines.folding import folded
 from handlers.engines.fusing import fused
 from handlers.engines.pointwise import multiplied
@@ -31,7 +31,6 @@ DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "fp64": torch.float64,
 }
-Forward = Callable[..., tuple[torch.Tensor, ...]]
 
 
 def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False, last: bool | None = None) -> nn.Module:
@@ -102,13 +101,6 @@ def forward(module: nn.Module, spec: ModelSpec, last: bool | None = None) -> For
         return tuple(tensor.to(dtype).contiguous() for tensor, dtype in zip(result, dtypes))  # noqa: B905  dynamo
 
     return forward
-
-
-def with_own_code(function: Forward, name: str) -> Forward:
-    """The same function with a code object of its own: dynamo keeps compiled entries, and counts them, per code."""
-    assert isinstance(function, types.FunctionType)
-    code = function.__code__.replace(co_name=name)
-    return types.FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
 
 
 def first_line(error: Exception) -> str:

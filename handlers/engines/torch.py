@@ -11,19 +11,19 @@ batch of one, say): it is compiled a few times in all, while warming.
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
 
+from handlers.engines.compiling import Compiler
 from handlers.engines.engine import Engine, example, joined
 from handlers.engines.graph import SLOTS, Graphs, Replay
 from handlers.engines.hostmemory import HostMemory
+from handlers.engines.layout import quicker
 from handlers.engines.memory import largest_first
-from handlers.engines.module import DTYPES, Forward, build_module, first_line, forward, with_own_code
+from handlers.engines.module import DTYPES, Forward, build_module, first_line, forward
 from handlers.engines.pinning import pinned
 from handlers.engines.staging import as_array
 from handlers.errors import InvalidInput, ModelError, OutOfDeviceMemory
@@ -37,9 +37,7 @@ Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 # Pinned memory in which a server receives inputs: for the largest input of this many clients, within bounds (bytes).
 _CLIENTS = 64
 _LEAST_HOST_MEMORY, _MOST_HOST_MEMORY = 16 << 20, 256 << 20
-_RECOMPILES = 4096
 _LAST = "channels_last"
-_QUICKER = 0.98  # of the contiguous graph's time: what is no quicker than that may be so by chance
 _REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
 
 
@@ -76,7 +74,7 @@ class TorchEngine(Engine):
         self._rewritten = self._built(last, rewrite=True) if engine.rewritten else None
         self._last = self._built(True, rewrite=engine.rewritten) if others else None
         self._compiled: dict[Key, Forward] = {}
-        self._dynamic: Forward | None = None
+        self._compile = Compiler(engine.dynamic_shapes)
         self._known: set[Key] = set()
         self._compiles = engine.compiles
         self._compiles_late = self.options.get("torch.first_call") == "compile"
@@ -93,7 +91,7 @@ class TorchEngine(Engine):
         key = self._key(inputs)
         if self._compiles and key not in self._compiled:
             self._compiled[key] = self._compile(self._rewritten or self._forward)
-        with self._searching(), _recompiling():
+        with self._searching():
             self.run(inputs)
             for variant in (self._rewritten, self._last):
                 if variant is not None and self._searches and key not in self._compiled:
@@ -206,15 +204,6 @@ class TorchEngine(Engine):
         graphs.drop((key, _LAST))
         return why
 
-    def _compile(self, function: Forward) -> Forward:
-        if self.spec.engine.dynamic_shapes:
-            if self._dynamic is None:
-                self._dynamic = torch.compile(with_own_code(function, "forward_dynamic"), dynamic=True, fullgraph=True)
-            return self._dynamic
-        # The name only tells profiles and logs apart; Inductor's cache does not depend on it.
-        own = with_own_code(function, f"forward_{len(self._compiled)}")
-        return torch.compile(own, dynamic=False, fullgraph=True)
-
     def _open_graphs(self) -> Graphs:
         engine = self.spec.engine
         return Graphs(self.device, self._forward, DTYPES[engine.precision], engine.graph_memory)
@@ -253,30 +242,6 @@ class TorchEngine(Engine):
             if isinstance(error, TorchDynamoException) and not isinstance(error, TorchRuntimeError):
                 return ModelError(f"{self.spec.name}: engine.execution: cannot be compiled: {first_line(error)}")
         return InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}")
-
-
-@contextmanager
-def _recompiling() -> Iterator[None]:
-    """Lifts dynamo's limit, which would make one function of many shapes fail."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None:  # nothing is compiled
-        yield
-        return
-    with dynamo.config.patch(recompile_limit=_RECOMPILES, accumulated_recompile_limit=_RECOMPILES):
-        yield
-
-
-def quicker(contiguous: float, last: float, refused: str) -> tuple[bool, str]:
-    """Whether channels_last is the better layout by the seconds of both, and why in words. A graph that there is not
-    takes infinitely long; ``refused`` says why there is none in channels_last."""
-
-    def told(seconds: float) -> str:
-        return "no graph" if seconds == math.inf else f"{1e3 * seconds:.3f} ms"
-
-    if last < _QUICKER * contiguous:
-        return True, f"channels_last: {told(last)}, contiguous: {told(contiguous)}"
-    why = f" ({refused.removeprefix('runs eagerly: ')})" if refused else ""
-    return False, f"contiguous: {told(contiguous)}, channels_last: {told(last)}{why}"
 
 
 def choose_device(wanted: str) -> torch.device:

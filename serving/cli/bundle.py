@@ -138,7 +138,8 @@ def prune_(
             typer.echo(f"{copy.digest}  {copy.size / 1e6:,.1f} MB, unused for {copy.unused / _DAY:,.0f} days")
         done = "would be removed" if dry_run else "removed"
         size = sum(copy.size for copy in found.removed)
-        typer.echo(f"{len(found.removed)} copies, {size / 1e6:,.1f} MB, {done}")
+        copies = "1 copy" if len(found.removed) == 1 else f"{len(found.removed)} copies"
+        typer.echo(f"{copies}, {size / 1e6:,.1f} MB, {done}")
     for why in found.failed:
         errors.print(f"preheat: {why}", markup=False, soft_wrap=True)
     if found.failed:

@@ -81,8 +81,8 @@ class Phases:
         )
 
     def _only_proves(self, candidate: Candidate) -> bool:
-        """Where PyTorch fills no store, there is nothing to tune or to seal: what cuDNN chooses, and captured graphs, live
-        in their process only."""
+        """Where PyTorch fills no store, there is nothing to tune or to seal: what cuDNN chooses, and captured graphs,
+        live in their process only."""
         spec = self.models[candidate.model].spec
         return spec.engine.kind == "torch" and not stores_for([spec])
 

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from handlers.engines.closeness import difference, distance  # noqa: E402
+from handlers.engines.closeness import difference, distance, telling  # noqa: E402
 from handlers.engines.staging import arranged, as_array  # noqa: E402
 
 INF, NAN = float("inf"), float("nan")
@@ -52,3 +52,21 @@ def test_staged_tensors_are_aligned_and_do_not_overlap() -> None:
 
 def test_bf16_is_seen_as_words() -> None:
     assert as_array(torch.tensor([1.0], dtype=torch.bfloat16)).tolist() == [0x3F80]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "tells"),
+    [
+        ([[0.0, 0.0]], False),
+        ([[NAN, NAN]], False),
+        ([[0.0, 1e-30]], True),
+        ([[NAN, 0.0]], True),
+        ([[2, 2]], False),
+        ([[True, False]], True),
+        ([[0.0, 0.0], [1.0, 2.0]], True),
+        ([[]], False),
+        ([], False),
+    ],
+)
+def test_outputs_that_are_all_the_same_tell_nothing(outputs: list[list[float]], tells: bool) -> None:
+    assert telling([torch.tensor(values) for values in outputs]) is tells

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch._dynamo.utils import counters
 from handlers.engines import torch as torch_engine
 from handlers.engines.engine import example, open_engine
 from handlers.engines.module import build_module
-from handlers.engines.torch import TorchEngine, choose_device, quicker, to_array, to_tensor
+from handlers.engines.torch import TorchEngine, choose_device, to_array, to_tensor
 from handlers.errors import InvalidInput, ModelError
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec
@@ -299,27 +298,6 @@ def test_weights_of_another_size_are_refused(describe: Describe, net_folder: Pat
     save_file(build_module(describe(NET), net_folder).state_dict(), net_folder / "net.safetensors")
     with pytest.raises(ModelError, match=r"net\.safetensors: weights do not fit Net"):
         loaded(describe(NET | {"weights": "net.safetensors", "arguments": {"width": 5}}), net_folder)
-
-
-@pytest.mark.parametrize(
-    ("contiguous", "last", "refused", "expected"),
-    [
-        (2e-3, 1e-3, "", (True, "channels_last: 1.000 ms, contiguous: 2.000 ms")),
-        (1e-3, 0.99e-3, "", (False, "contiguous: 1.000 ms, channels_last: 0.990 ms")),
-        (math.inf, 1e-3, "", (True, "channels_last: 1.000 ms, contiguous: no graph")),
-        (
-            1e-3,
-            math.inf,
-            "runs eagerly: it differs",
-            (False, "contiguous: 1.000 ms, channels_last: no graph (it differs)"),
-        ),
-        (math.inf, math.inf, "", (False, "contiguous: no graph, channels_last: no graph")),
-    ],
-)
-def test_the_quicker_layout_is_kept_and_a_tie_is_contiguous(
-    contiguous: float, last: float, refused: str, expected: tuple[bool, str]
-) -> None:
-    assert quicker(contiguous, last, refused) == expected
 
 
 def test_the_device() -> None:

@@ -262,7 +262,7 @@ def test_prune_removes_copies_that_nobody_has_used_for_a_while(tmp_path: Path) -
     (path / "file").write_bytes(b"x" * 1000)
     os.utime(path, (0, 0))
     dry = CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--dry-run"])
-    assert dry.exit_code == 0 and "1 copies, 0.0 MB, would be removed" in dry.output and path.exists()
+    assert dry.exit_code == 0 and "1 copy, 0.0 MB, would be removed" in dry.output and path.exists()
     done = CliRunner().invoke(app, ["prune", "--cache", str(tmp_path), "--json"])
     removed = {"digest": "sha256:" + "a" * 64, "path": str(path), "bytes": 1000}
     assert json.loads(done.output) == {"removed": [removed], "failed": [], "dry_run": False}
