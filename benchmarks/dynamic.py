@@ -2,7 +2,7 @@
 
     python -m benchmarks.dynamic
 
-A ResNet-18-like model at nine shapes on the CPU, ``execution: compile`` with and without ``dynamic_shapes``, each swept
+A ResNet-18-like model at eighteen shapes on the CPU, ``execution: compile`` with and without ``dynamic_shapes``, each swept
 from nothing into a bundle (tuned, sealed, proven). Steady times are the proofs'.
 """
 
@@ -29,7 +29,7 @@ console = Console(stderr=True)
 
 _NAME = "resnet18"
 _MODEL = Path(__file__).parent / "models" / _NAME
-_BATCHES, _SIDES = (1, 2, 4), (96, 160, 224)
+_BATCHES, _SIDES = (1, 2, 4), (64, 96, 128, 160, 192, 224)
 
 
 @app.command()
