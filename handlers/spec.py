@@ -196,6 +196,8 @@ class EngineSpec(_Strict):
         for key in ("fold_batchnorm", "pointwise_as_matmul"):
             if getattr(self, key) and not self.captures:
                 raise ValueError(f"{key} needs execution graph or compile+graph, where its outputs are checked")
+        if self.pointwise_as_matmul and self.channels_last is not True:
+            raise ValueError("pointwise_as_matmul needs channels_last: true, where pixels are the rows of a matrix")
         if self.fuse_activations and self.execution != "graph":
             raise ValueError(
                 "fuse_activations needs execution graph, where its outputs are checked; compilers fuse anyway"

@@ -32,9 +32,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_module(load_spec(store / name), store / name).to(device)
     inputs = [example(Shape.parse(text))["images"] for text in subject.shapes]
-    found: dict[str, object] = {
-        "spread": _spread(model, [example(Shape.parse(subject.shapes[0]), seed) for seed in (0, 1)], device)
-    }
+    found: dict[str, object] = {}
     for part, seed in (("first", 0), ("steady", 1)):
         times = []
         for index in sequence(subject.weights, subject.first, seed):
@@ -47,6 +45,7 @@ def main() -> None:
         summary = summarize(times)
         assert summary is not None
         found[part] = {"times": summary.to_json(), "per_second": 1 / summary.mean, "curve": curve(times)}
+    found["spread"] = _spread(model, [example(Shape.parse(subject.shapes[0]), seed) for seed in (0, 1)], device)
     print(json.dumps(found))
 
 

@@ -25,7 +25,7 @@ class DeviceCopy(Mirror):
         event.record(self._stream)
         return event
 
-    def take(self, tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
+    def copy_of(self, tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
         """The device's copy of a tensor, for use on ``stream``; the tensor itself where there is none."""
         found = self.find(tensor.data_ptr(), tensor.nbytes)
         if found is None:

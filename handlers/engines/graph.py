@@ -33,6 +33,7 @@ from handlers.shapes import Shape
 log = logging.getLogger("preheat")
 
 SLOTS = 2
+EAGERLY = "runs eagerly: "  # begins why a shape has no graph
 _TIMED = 9  # replays of which the median is taken
 # Capturing forbids synchronising the device anywhere in the process, so models that warm side by side take turns.
 _ONE_CAPTURE = threading.Lock()
@@ -125,7 +126,7 @@ class Graphs:
                 for slot in self._slots:  # PyTorch takes no graph into a pool of which the last one is gone
                     slot.pool = torch.cuda.graph_pool_handle()
             torch.cuda.empty_cache()  # what eager execution needed for this shape and the graph does not
-        return f"runs eagerly: {why}" if why else ""
+        return f"{EAGERLY}{why}" if why else ""
 
     def _try(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], function: Forward) -> str:
         try:
@@ -156,22 +157,24 @@ class Graphs:
             return math.inf
         graph, stream = self._captured[key][0].graph, self._slots[0].stream
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(_TIMED + 1)]
-        with torch.cuda.stream(stream):
+        with _ONE_CAPTURE, torch.cuda.stream(stream):
             graph.replay()
             marks[0].record(stream)
             for mark in marks[1:]:
                 graph.replay()
                 mark.record(stream)
-        stream.synchronize()
+            stream.synchronize()
         return statistics.median(before.elapsed_time(after) for before, after in pairwise(marks)) / 1e3
 
     def keep(self, key: object, found: object) -> None:
         """Lets the graphs of ``found`` take the place of those of ``key``."""
-        self._captured[key] = self._captured.pop(found)
+        with _ONE_CAPTURE:  # the end of a graph may synchronise the device
+            self._captured[key] = self._captured.pop(found)
 
     def drop(self, key: object) -> None:
         """Gives up the graphs of ``key``, if there are any."""
-        self._captured.pop(key, None)
+        with _ONE_CAPTURE:
+            self._captured.pop(key, None)
 
     def start(self, key: object, parts: Sequence[Sequence[torch.Tensor]], pad: Sequence[float] = ()) -> Replay:
         """Sends the inputs on their way and the replay after them; at most SLOTS may be started and not finished.
@@ -188,7 +191,7 @@ class Graphs:
                 sources = [source(self._readable, going, part) for going, part in zip(side.going, columns, strict=True)]
                 for index, (target, pieces) in enumerate(zip(side.inputs, sources, strict=True)):
                     if self._mirror is not None:
-                        pieces = [self._mirror.take(piece, slot.stream) for piece in pieces]
+                        pieces = [self._mirror.copy_of(piece, slot.stream) for piece in pieces]
                     filled = _fill(target, pieces)
                     if target.dim() and filled < target.shape[0]:
                         target[filled:].fill_(pad[index])
@@ -214,6 +217,8 @@ class Graphs:
         for slot in self._slots:
             slot.stream.synchronize()
         self._captured.clear()
+        self._readable = self._mirror = None
+        del self._forward
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         torch.cuda.empty_cache()
 

@@ -50,7 +50,7 @@ class HostMemory:
         if self._mirror is not None:
             address = ctypes.addressof(ctypes.c_ubyte.from_buffer(body))
             if self.holds(address):
-                self._mirror.arrived(address, size, last=size == len(body))
+                self._mirror.arrived(address, size, whole=size == len(body))
 
     def holds(self, address: int) -> bool:
         """Whether an address is in this memory."""

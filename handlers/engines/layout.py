@@ -9,10 +9,10 @@ _QUICKER = 0.98  # of the contiguous graph's time: what is no quicker than that 
 
 def quicker(contiguous: float, last: float, refused: str) -> tuple[bool, str]:
     """Whether channels_last is the better layout by the seconds of both, and why in words. A graph that there is not
-    takes infinitely long; ``refused`` says why there is none in channels_last."""
+    takes infinitely long; ``refused`` says why there is none in channels_last, if there is none."""
     if last < _QUICKER * contiguous:
         return True, f"channels_last: {_told(last)}, contiguous: {_told(contiguous)}"
-    why = f" ({refused.removeprefix('runs eagerly: ')})" if refused else ""
+    why = f" ({refused})" if refused else ""
     return False, f"contiguous: {_told(contiguous)}, channels_last: {_told(last)}{why}"
 
 

@@ -43,18 +43,18 @@ class Mirror(ABC):
     def mark(self) -> object:
         """Something that is done when all copies are that were begun until now."""
 
-    def arrived(self, address: int, size: int, last: bool) -> None:
-        """The first ``size`` bytes of the body at ``address`` are there; ``last`` if that is all of it."""
+    def arrived(self, address: int, size: int, whole: bool) -> None:
+        """The first ``size`` bytes of the body at ``address`` are there; ``whole`` if that is all of it."""
         if self._broken:
             return
         start = address - self._address
         body = self._bodies.setdefault(start, _Body())
-        if size - body.asked < _PIECE and not last:
+        if size - body.asked < _PIECE and not whole:
             return
         try:
             self.copy(start + body.asked, start + size)
             body.asked = size
-            if last:
+            if whole:
                 body.mark = self.mark()
         except Exception:  # of the framework: inputs are still where they were received, and fetched from there
             log.exception("bodies are no longer copied to the device while they are received")

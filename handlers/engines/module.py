@@ -33,9 +33,9 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
-def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False, last: bool | None = None) -> nn.Module:
-    """The model on the CPU, in evaluation mode, in its precision and memory format; nothing is run. ``last`` says
-    whether that is ``channels_last``, where the description leaves it open (contiguous if not given).
+def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False, channels_last: bool | None = None) -> nn.Module:
+    """The model on the CPU, in evaluation mode, in its precision and memory format; nothing is run. ``channels_last``
+    says which format that is where the description leaves it open (contiguous if not given).
 
     With ``rewrite`` it computes the same in fewer kernels, as far as the description asks for that; normalisations are
     folded while it is still in fp32.
@@ -68,18 +68,18 @@ def build_module(spec: ModelSpec, folder: Path, rewrite: bool = False, last: boo
     if rewrite and engine.pointwise_as_matmul:
         module = multiplied(module, spec.name)
     module = module.to(DTYPES[engine.precision])
-    last = engine.layouts[0] if last is None else last
-    return module.to(memory_format=torch.channels_last) if last else module  # type: ignore[call-overload]
+    channels_last = engine.layouts[0] if channels_last is None else channels_last
+    return module.to(memory_format=torch.channels_last) if channels_last else module  # type: ignore[call-overload]
 
 
-def forward(module: nn.Module, spec: ModelSpec, last: bool | None = None) -> Forward:
+def forward(module: nn.Module, spec: ModelSpec, channels_last: bool | None = None) -> Forward:
     """A function from the declared inputs, in order, to the declared outputs, in order.
 
     Floating inputs are cast to the engine's precision and outputs to their declared dtypes, inside the function, so
-    that a compiler can fuse the casts. ``last`` as for ``build_module``.
+    that a compiler can fuse the casts. ``channels_last`` as for ``build_module``.
     """
     precision = DTYPES[spec.engine.precision]
-    channels_last = spec.engine.layouts[0] if last is None else last
+    channels_last = spec.engine.layouts[0] if channels_last is None else channels_last
     names = tuple(tensor.name for tensor in spec.outputs)
     dtypes = tuple(DTYPES[tensor.dtype] for tensor in spec.outputs)
 

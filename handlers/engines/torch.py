@@ -11,6 +11,7 @@ batch of one, say): it is compiled a few times in all, while warming.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -19,7 +20,7 @@ import torch
 
 from handlers.engines.compiling import Compiler
 from handlers.engines.engine import Engine, example, joined
-from handlers.engines.graph import SLOTS, Graphs, Replay
+from handlers.engines.graph import EAGERLY, SLOTS, Graphs, Replay
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.layout import quicker
 from handlers.engines.memory import largest_first
@@ -31,13 +32,14 @@ from handlers.handler import Tensors
 from handlers.shapes import Shape
 from handlers.spec import TensorSpec
 
+log = logging.getLogger("preheat")
+
 Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 
 
 # Pinned memory in which a server receives inputs: for the largest input of this many clients, within bounds (bytes).
 _CLIENTS = 64
 _LEAST_HOST_MEMORY, _MOST_HOST_MEMORY = 16 << 20, 256 << 20
-_LAST = "channels_last"
 _REMEMBERED = 4096  # shapes known to run; more than a plan can hold need not be remembered
 
 
@@ -69,10 +71,11 @@ class TorchEngine(Engine):
             torch.backends.cudnn.allow_tf32 = engine.tf32
         self._names = tuple(tensor.name for tensor in self.spec.inputs)
         self._dtypes = tuple(tensor.dtype for tensor in self.spec.inputs)
-        last, *others = engine.layouts
-        self._forward = self._built(last)
-        self._rewritten = self._built(last, rewrite=True) if engine.rewritten else None
-        self._last = self._built(True, rewrite=engine.rewritten) if others else None
+        layout, *others = engine.layouts
+        self._forward = self._built(layout)
+        self._rewritten = self._built(layout, rewrite=True) if engine.rewritten else None
+        rewrites = (True, False) if engine.rewritten else (False,)
+        self._others = tuple(self._built(other, rewrite) for other in others for rewrite in rewrites)
         self._compiled: dict[Key, Forward] = {}
         self._compile = Compiler(engine.dynamic_shapes)
         self._known: set[Key] = set()
@@ -93,7 +96,7 @@ class TorchEngine(Engine):
             self._compiled[key] = self._compile(self._rewritten or self._forward)
         with self._searching():
             self.run(inputs)
-            for variant in (self._rewritten, self._last):
+            for variant in (self._rewritten, *self._others):
                 if variant is not None and self._searches and key not in self._compiled:
                     with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
                         variant(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
@@ -116,12 +119,12 @@ class TorchEngine(Engine):
             return self._graphs.start(key, [self._on_host(part) for part in parts], values)
         return self.start(joined(parts, shape, pad))
 
-    @property
-    def host_memory(self) -> HostMemory | None:
+    def host_memory(self, mirrored_from: int | None = None) -> HostMemory | None:
         if self._graphs is not None and self._host_memory is None and self._largest:
             size = min(max(_CLIENTS * self._largest, _LEAST_HOST_MEMORY), _MOST_HOST_MEMORY)
-            self._host_memory, mirror = pinned(size, self.device)
-            self._graphs.reads(self._host_memory, mirror)
+            mirrored = mirrored_from is not None and self._largest >= mirrored_from
+            self._host_memory, copy = pinned(size, self.device if mirrored else None)
+            self._graphs.reads(self._host_memory, copy)
         return self._host_memory
 
     def finish(self, started: object) -> Tensors:
@@ -171,14 +174,15 @@ class TorchEngine(Engine):
 
     def close(self) -> None:
         self._compiled.clear()
+        del self._forward, self._compile
+        self._rewritten, self._others, self._host_memory = None, (), None
         if self._graphs is not None:
             self._graphs.close()
-        del self._forward
-        self._rewritten = self._last = None
+            self._graphs = None
 
-    def _built(self, last: bool, rewrite: bool = False) -> Forward:
-        module = build_module(self.spec, self.folder, rewrite, last)
-        return forward(module.to(self.device), self.spec, last)
+    def _built(self, channels_last: bool, rewrite: bool = False) -> Forward:
+        module = build_module(self.spec, self.folder, rewrite, channels_last)
+        return forward(module.to(self.device), self.spec, channels_last)
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> Key:
         return tuple((inputs[name].shape, inputs[name].dtype) for name in self._names)
@@ -193,16 +197,25 @@ class TorchEngine(Engine):
         why = graphs.capture(key, shape, signed, variant) if variant is not None else ""
         if why or variant is None:
             without = graphs.capture(key, shape, inputs)
-            why = without or (why and f"is captured as it is; compiled or rewritten it {why}")
-        if self._last is None:
+            why = without or (why and _as_it_is(why))
+        return self._choose_layout(graphs, key, shape, signed, why) if self._others else why
+
+    def _choose_layout(self, graphs: Graphs, key: Key, shape: Shape, inputs: list[torch.Tensor], why: str) -> str:
+        """Captures the shape in channels_last too, and keeps the quicker graph. Says how it runs then, where that is
+        not as described; ``why`` says the same of the contiguous graph."""
+        other, refused = (key, "channels_last"), []
+        for variant in self._others:
+            refused.append(graphs.capture(other, shape, inputs, variant))
+            if not refused[-1]:
+                break
+        better, choice = quicker(graphs.seconds(key), graphs.seconds(other), refused[-1].removeprefix(EAGERLY))
+        self._choices[shape] = choice
+        log.info("model %s: %s is %s", self.spec.name, shape, choice)
+        if not better:
+            graphs.drop(other)
             return why
-        refused = graphs.capture((key, _LAST), shape, signed, self._last)
-        last, self._choices[shape] = quicker(graphs.seconds(key), graphs.seconds((key, _LAST)), refused)
-        if last:
-            graphs.keep(key, (key, _LAST))
-            return ""
-        graphs.drop((key, _LAST))
-        return why
+        graphs.keep(key, other)
+        return _as_it_is(refused[0]) if refused[0] else ""
 
     def _open_graphs(self) -> Graphs:
         engine = self.spec.engine
@@ -242,6 +255,10 @@ class TorchEngine(Engine):
             if isinstance(error, TorchDynamoException) and not isinstance(error, TorchRuntimeError):
                 return ModelError(f"{self.spec.name}: engine.execution: cannot be compiled: {first_line(error)}")
         return InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}")
+
+
+def _as_it_is(why: str) -> str:
+    return f"is captured as it is, not compiled or rewritten: {why.removeprefix(EAGERLY)}"
 
 
 def choose_device(wanted: str) -> torch.device:

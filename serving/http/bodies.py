@@ -11,11 +11,14 @@ A thread serves any number of connections, whichever has bytes, so a slow client
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable
+
+log = logging.getLogger("preheat.http")
 
 APART_BYTES = 1 << 20  # from here on a body is worth a thread's waking (tens of microseconds)
 _CORES_FOR_EACH = 4
@@ -32,6 +35,11 @@ def body_threads(cores: int) -> int:
     return threads if threads > 1 and hasattr(select, "epoll") else 0
 
 
+def apart_from(cores: int) -> int | None:
+    """From how many bytes on a server on so many cores leaves bodies to threads; None where it has none."""
+    return APART_BYTES if body_threads(cores) else None
+
+
 class Reading:
     """One body that a thread receives: so far ``size`` bytes of what is to fill ``into``."""
 
@@ -46,6 +54,16 @@ class Reading:
         self.in_hand = False  # the thread is at it
         self.over = False
         self._thread = thread
+
+    def tell(self, received: int) -> None:
+        """Called on the thread: this many more bytes are there."""
+        if self.arrived is None:
+            return
+        try:
+            self.arrived(self.size + received)
+        except Exception:  # of the application; the body is received all the same
+            log.exception("nobody is told any more of a body that is being received")
+            self.arrived = None
 
     def stop(self) -> None:
         """Reads no further. ``done`` is not called, unless it is on its way already."""
@@ -123,8 +141,8 @@ class _Thread(threading.Thread):
                 return
             reading.in_hand = True
         received, ended = _receive(reading.connection, reading.into[reading.size :])
-        if received and reading.arrived is not None:
-            reading.arrived(reading.size + received)
+        if received:
+            reading.tell(received)
         with self._lock:
             reading.in_hand = False
             if reading.over:

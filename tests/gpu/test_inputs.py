@@ -26,7 +26,7 @@ WHOLE, ROW = Shape.parse("x=4x3x64x64:fp16"), Shape.parse("x=1x3x64x64:fp16")
 def engine(opened: Any) -> Any:
     engine = opened()
     engine.expect({WHOLE: 0.5, ROW: 0.5})
-    assert engine.host_memory is not None
+    assert engine.host_memory(mirrored_from=1) is not None
     for one in (WHOLE, ROW):
         engine.warm(one)
         assert engine.note(one) == ""
@@ -36,10 +36,10 @@ def engine(opened: Any) -> Any:
 def received(engine: Any, inputs: Tensors) -> Tensors:
     """The same, in the engine's host memory and behind a few other bytes, as a server receives it."""
     array = inputs["x"]
-    room = engine.host_memory.take(array.nbytes + 8)
+    room = engine.host_memory().take(array.nbytes + 8)
     room[8:] = array.tobytes()
     found = np.frombuffer(room.toreadonly(), array.dtype, array.size, 8).reshape(array.shape)
-    assert engine.host_memory.holds(found.ctypes.data)
+    assert engine.host_memory().holds(found.ctypes.data)
     return {"x": found}
 
 
@@ -51,33 +51,67 @@ def test_inputs_in_host_memory_give_the_same(engine: Any) -> None:
         np.testing.assert_array_equal(engine.finish(started)["y"], expected)
 
 
-def test_what_was_copied_while_it_came_is_not_fetched_again(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+LARGE = Shape.parse("x=4x3x512x512:fp16")  # 6 MiB
+
+
+def filled(engine: Any, inputs: Tensors, told: bool) -> np.ndarray:
+    """The same, in the engine's host memory as a thread of the server receives it: piece by piece, each told of."""
+    memory, raw = engine.host_memory(), inputs["x"].tobytes()
+    body = memory.take(len(raw) + 8)
+    body[:8] = b"json    "
+
+    def receive() -> None:
+        step = 700_001
+        for end in (*range(step, len(body), step), len(body)):
+            begin = max(8, end - step)
+            body[begin:end] = raw[begin - 8 : end - 8]
+            if told:
+                memory.arrived(body, end)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    thread.join()
+    return np.frombuffer(body.toreadonly(), np.float16, inputs["x"].size, 8).reshape(inputs["x"].shape)
+
+
+def test_what_was_copied_while_it_came_is_not_fetched_again(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    take = DeviceCopy.take
+    copy_of = DeviceCopy.copy_of
 
     def noted(self: DeviceCopy, tensor: Any, stream: Any) -> Any:
-        found = take(self, tensor, stream)
+        found = copy_of(self, tensor, stream)
         taken.append(found.is_cuda)
         return found
 
-    monkeypatch.setattr(DeviceCopy, "take", noted)
-    for seed in range(40):  # through all of the memory and again
-        inputs = example(WHOLE, seed)
-        expected = engine.run(inputs)["y"]
-        body = engine.host_memory.take(inputs["x"].nbytes + 8)
-        body[8:] = inputs["x"].tobytes()
-        mirrored = seed % 3 != 0
-        if mirrored:
-            thread = threading.Thread(target=engine.host_memory.arrived, args=(body, len(body)))
-            thread.start()
-            thread.join()
-        array = np.frombuffer(body.toreadonly(), np.float16, inputs["x"].size, 8).reshape(inputs["x"].shape)
-        del body
-        taken.clear()
-        started = engine.start({"x": array})
-        del array  # what runs holds what it needs
+    monkeypatch.setattr(DeviceCopy, "copy_of", noted)
+    engine, eager = opened(), opened(execution="eager")
+    engine.expect({LARGE: 1.0})
+    assert engine.host_memory(mirrored_from=1 << 20) is not None
+    engine.warm(LARGE)
+    flying: list[tuple[object, np.ndarray]] = []
+
+    def land() -> None:
+        started, expected = flying.pop(0)
         np.testing.assert_array_equal(engine.finish(started)["y"], expected)
-        assert taken == [mirrored]
+
+    for seed in range(30):  # each in memory that others have left, while another is in flight
+        inputs = example(LARGE, seed)
+        array = filled(engine, inputs, told=seed % 3 != 0)
+        if len(flying) == engine.slots:
+            land()
+        taken.clear()
+        flying.append((engine.start({"x": array}), eager.run(inputs)["y"]))
+        del array  # what is in flight holds what it needs
+        assert taken == [seed % 3 != 0]
+    while flying:
+        land()
+
+
+def test_rows_that_were_copied_while_they_came_run_as_one(engine: Any) -> None:
+    rows = [example(ROW, seed) for seed in range(4)]
+    expected = engine.run({"x": np.concatenate([row["x"] for row in rows])})["y"]
+    parts = [{"x": filled(engine, row, told=index != 2)} for index, row in enumerate(rows)]
+    np.testing.assert_array_equal(engine.finish(engine.start_joined(parts, WHOLE, {"x": 0}))["y"], expected)
 
 
 @pytest.mark.parametrize("there", [(), (0, 1, 2, 3), (1, 3)])
@@ -103,7 +137,11 @@ def test_rows_of_a_shape_without_a_graph_run_too(engine: Any) -> None:
 
 @pytest.mark.parametrize(
     "rewrite",
-    [{"fold_batchnorm": True}, {"fold_batchnorm": True, "fuse_activations": True}, {"pointwise_as_matmul": True}],
+    [
+        {"fold_batchnorm": True},
+        {"fold_batchnorm": True, "fuse_activations": True},
+        {"pointwise_as_matmul": True, "channels_last": True},
+    ],
 )
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_normalisations_and_activations_are_folded_into_what_is_captured(opened: Any, dtype: str, rewrite: Any) -> None:

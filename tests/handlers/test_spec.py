@@ -199,15 +199,18 @@ def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
     fusing = torch_engine | {"fold_batchnorm": False, "fuse_activations": True}
     assert EngineSpec.model_validate(fusing | {"execution": "graph"}).rewritten
     multiplying = torch_engine | {"fold_batchnorm": False, "pointwise_as_matmul": True}
-    assert EngineSpec.model_validate(multiplying | {"execution": "compile+graph"}).rewritten
-    assert EngineSpec.model_validate(multiplying | {"execution": "graph", "channels_last": "auto"}).layouts == (
+    last = {"channels_last": True}
+    assert EngineSpec.model_validate(multiplying | last | {"execution": "compile+graph"}).rewritten
+    with pytest.raises(ValidationError, match="pointwise_as_matmul needs channels_last: true"):
+        EngineSpec.model_validate(multiplying | {"execution": "graph", "channels_last": "auto"})
+    assert EngineSpec.model_validate(torch_engine | {"execution": "graph", "channels_last": "auto"}).layouts == (
         False,
         True,
     )
     with pytest.raises(ValidationError, match="channels_last: auto needs execution graph"):
-        EngineSpec.model_validate(multiplying | {"execution": "compile+graph", "channels_last": "auto"})
+        EngineSpec.model_validate(torch_engine | {"execution": "compile+graph", "channels_last": "auto"})
     with pytest.raises(ValidationError, match="dynamic_shapes needs execution compile"):
-        EngineSpec.model_validate(multiplying | {"execution": "graph", "dynamic_shapes": True})
+        EngineSpec.model_validate(multiplying | last | {"execution": "graph", "dynamic_shapes": True})
     with pytest.raises(ValidationError, match="pointwise_as_matmul needs execution graph"):
         EngineSpec.model_validate(multiplying | {"execution": "eager"})
     with pytest.raises(ValidationError, match="net.pt2 is no module of layers"):

@@ -48,7 +48,7 @@ class Phases:
     def run(self, wanted: list[Candidate]) -> None:
         """All phases for these shapes; what is done already is not done again."""
         self._measure(wanted)
-        only_proven = [c for c in wanted if self.ends is None and self._only_proves(c)]
+        only_proven = [c for c in wanted if self.ends is None and self._only_proves(c.model)]
         filling = [c for c in wanted if c not in only_proven]
         self._tune([c for c in filling if not self._done(Phase.TUNE, c)])
         tuned = [c for c in filling if self._done(Phase.TUNE, c) and (c.model, c.shape) not in self.failures]
@@ -72,7 +72,7 @@ class Phases:
             shape=shape,
             weight=weight,
             proven=proven is not None and not reason,
-            cold_seconds=tuned.first_seconds if tuned else None,
+            cold_seconds=self._cold(model, tuned, proven),
             first_seconds=proven.first_seconds if proven else None,
             steady_seconds=proven.steady_seconds if proven else None,
             added=dict(proven.added) if proven else {},
@@ -80,10 +80,18 @@ class Phases:
             outputs=proven.outputs if proven else None,
         )
 
-    def _only_proves(self, candidate: Candidate) -> bool:
+    def _cold(self, model: str, tuned: Done | None, proven: Done | None) -> float | None:
+        """What the first call takes where nothing is tuned: without a store, any process's first call does. A capture
+        is no part of it."""
+        if tuned is not None:
+            return tuned.first_seconds
+        stores_nothing = self._only_proves(model) and not self.models[model].spec.engine.captures
+        return proven.first_seconds if proven is not None and stores_nothing else None
+
+    def _only_proves(self, model: str) -> bool:
         """Where PyTorch fills no store, there is nothing to tune or to seal: what cuDNN chooses, and captured graphs,
         live in their process only."""
-        spec = self.models[candidate.model].spec
+        spec = self.models[model].spec
         return spec.engine.kind == "torch" and not stores_for([spec])
 
     def _measure(self, wanted: Iterable[Candidate]) -> None:

@@ -29,11 +29,11 @@ def trace(spec: ModelSpec, folder: Path, shapes: Iterable[Shape], *, nhwc: bool 
             nhwc = nhwc_suggested() if nhwc is None else nhwc
             asked = tuple(shapes)
 
-            def in_layout(last: bool) -> PlanTrace:
-                module = build_module(spec, folder, last=last)
-                return trace_torch(forward(module, spec, last), module, asked, nhwc=nhwc)
+            def in_layout(channels_last: bool) -> PlanTrace:
+                module = build_module(spec, folder, channels_last=channels_last)
+                return trace_torch(forward(module, spec, channels_last), module, asked, nhwc=nhwc)
 
-            return merged([in_layout(last) for last in spec.engine.layouts])
+            return merged([in_layout(channels_last) for channels_last in spec.engine.layouts])
         if spec.engine.kind == "onnx":
             from warmup.trace.onnx import trace_onnx
 

@@ -53,7 +53,9 @@ def reference(spec: ModelSpec, folder: Path) -> tuple[Engine, str] | None:
         return PlainOnnx(spec, folder, {}), "ONNX Runtime on the CPU, unoptimised"
     if spec.engine.kind == "torch":
         plain = spec.engine.model_copy(
-            update={"execution": "eager", "precision": "fp32", "channels_last": False, "search": False, "tf32": False}
+            update={"execution": "eager", "precision": "fp32"}
+            | dict.fromkeys(("channels_last", "dynamic_shapes", "search", "tf32"), False)
+            | dict.fromkeys(("fold_batchnorm", "fuse_activations", "pointwise_as_matmul"), False)
         )
         if plain == spec.engine and not _has_accelerator():
             return None  # the model's own engine, once more

@@ -24,10 +24,11 @@ class EfficientNetB0(nn.Module):
 def _settle(network: nn.Module) -> None:
     """Scales random weights so that outputs can be compared.
 
-    As torchvision draws them, signals vanish on their way: logits are 1e-14, which fp16 rounds to zero, whatever the
-    input and whatever is computed. So each normalisation gets the scale of what it normalises. And each class gets a
-    bias, as training gives one, so that what rounding in fp16 does (0.4 % of the logits without biases) is small beside
-    the logits; what another image does to them is 2 to 3 % then.
+    As torchvision draws them, signals vanish on their way: fp16 rounds the logits to zero, whatever the input and
+    whatever is computed. So each normalisation gets the scale of what it normalises. What rounding in fp16 does to the
+    logits is then more than a thousandth of them, so each class gets a bias, as training gives one, beside which it is
+    less. A small part of the logits comes from the image therefore; how large it is stands beside what is compared
+    (``benchmarks/gpu/handler.py``).
     """
 
     def scale(module: nn.BatchNorm2d, inputs: tuple[torch.Tensor, ...]) -> None:

@@ -16,7 +16,7 @@ from handlers.engines.layout import quicker
         (
             1e-3,
             math.inf,
-            "runs eagerly: it differs",
+            "it differs",
             (False, "contiguous: 1.000 ms, channels_last: no graph (it differs)"),
         ),
         (math.inf, math.inf, "", (False, "contiguous: no graph, channels_last: no graph")),

@@ -173,8 +173,8 @@ def test_more_variants_than_dynamo_allows_by_itself_are_compiled(
 ) -> None:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     torch._dynamo.reset()
-    engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
     with torch._dynamo.config.patch(recompile_limit=1):
+        engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
         for text in ("x=4x3x16x16:fp32", "x=1x3x16x16:fp32", "x=1x3x16x8:fp32", "x=4x3x16x8:fp32"):
             engine.warm(Shape.parse(text))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from handlers.loading import Model
 from handlers.shapes import Shape
+from handlers.spec import EngineSpec
 from warmup.stores.inductor import InductorStore
 from warmup.stores.store import Phase
 from warmup.sweep.budget import Candidate, Costs
@@ -92,6 +96,32 @@ def test_every_shape_is_tuned_then_sealed_then_proven(tmp_path: Path, python_mod
         run.run(wanted(1, 2))
     assert calls == [("tune", 1), ("tune", 2), ("seal", 1), ("seal", 2), ("prove", 1), ("prove", 2)]
     assert run.failures == {}
+
+
+@pytest.mark.parametrize(("execution", "cold"), [("eager", 3.0), ("graph", None)])
+@pytest.mark.parametrize("budget", [False, True])
+def test_where_pytorch_fills_no_store_shapes_are_only_proven(
+    tmp_path: Path, python_model: Callable[..., Model], execution: str, cold: float | None, budget: bool
+) -> None:
+    """The first call of any process is a cold one then; that of a captured shape has the capture in it."""
+
+    def answer(phase: Phase, size: int, stores: Path) -> Ran:
+        return Ran(shape(size), 3.0 if phase is Phase.PROVE else 5.0, 0.1)
+
+    model = python_model([1, 2])
+    engine = EngineSpec(kind="torch", source="net.py:Net", weights="random:0", execution=execution)  # type: ignore[arg-type]
+    model = replace(model, spec=model.spec.model_copy(update={"engine": engine}))
+    with phases(model, tmp_path, answer) as (run, calls):
+        run.ends = time.monotonic() + 3600 if budget else None
+        run.run(wanted(1, 2))
+        found = run.proof("plain", shape(1), 1.0)
+    assert found.proven and found.first_seconds == 3.0
+    assert found.cold_seconds == (5.0 if budget else cold)
+    assert (
+        ("tune", 1) in calls
+        if budget
+        else calls == [("prove", 1), ("prove", 2)] or calls == [("prove", 2), ("prove", 1)]
+    )
 
 
 def test_sealing_goes_on_until_a_pass_adds_nothing(tmp_path: Path, python_model: Callable[..., Model]) -> None:
