@@ -13,11 +13,11 @@ from pathlib import Path
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors  # type: ignore[attr-defined]
 
+from handlers.engine_spec import EngineSpec
 from handlers.engines.overheard import overheard
 from handlers.engines.placement import Placement, placement
 from handlers.engines.providers import PROVIDERS, SESSION, Unusable
 from handlers.errors import ModelError
-from handlers.spec import EngineSpec
 
 # ONNX Runtime's exceptions share no base class of their own, and the set differs between versions.
 ERRORS: tuple[type[Exception], ...] = tuple(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from handlers.spec import EngineSpec, ModelSpec
+from handlers.engine_spec import EngineSpec
+from handlers.spec import ModelSpec
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 

@@ -8,8 +8,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from handlers.engine_spec import EngineSpec
 from handlers.errors import ModelError
-from handlers.spec import AxisRange, EngineSpec, ModelSpec, TensorSpec, load_spec
+from handlers.spec import AxisRange, ModelSpec, TensorSpec, load_spec
 
 Describe = Callable[..., ModelSpec]
 DOCUMENT: dict[str, Any] = {

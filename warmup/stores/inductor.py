@@ -15,9 +15,9 @@ Watched on PyTorch 2.13 with a C++ compiler, and the reasons for the settings be
   after tuning compiles every kernel once more under another key, which is what sealing is for. Watched on an NVIDIA
   H200 with PyTorch 2.11 and Triton 3.6: 181 entries after tuning, 136 more in sealing, then none; in a copy 102
   changed, in a relocated copy none. With the static launcher: 177, and none ever after.
-- What ``torch.compiler.save_cache_artifacts`` makes of it is less than half as large, but has no C++ kernels: loaded into
-  an empty directory there is no miss, and everything is compiled again (``benchmarks/artifacts.py``). So the directory
-  itself is kept.
+- What ``torch.compiler.save_cache_artifacts`` makes of it is less than half as large, but has no C++ kernels: loaded
+  into an empty directory there is no miss, and everything is compiled again (``benchmarks/artifacts.py``). So the
+  directory itself is kept.
 - The key of a kernel is made of its source and of the compiler's command line, which holds the paths of PyTorch's and
   Python's headers, ``-march=native``, and the number of threads: all of these are identity.
 - A shared object cut short kills the process that loads it with SIGBUS, an empty one fails the shape; a cut pickle is

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from handlers.engine_spec import EngineSpec
 from handlers.loading import Model
 from handlers.shapes import Shape
-from handlers.spec import EngineSpec
 from warmup.stores.inductor import InductorStore
 from warmup.stores.store import Phase
 from warmup.sweep.budget import Candidate, Costs
