@@ -56,7 +56,7 @@ def demo(
             path.write_bytes(orjson.dumps(result.to_json()))
             results.append(path)
         benches = [argument for path in results for argument in ("--bench", str(path))]
-        _preheat("report", "--warm", str(made), *benches, "-o", str(report))
+        _preheat("report", "--warm", str(made), *benches, "-o", str(report), "--made-by", "preheat demo")
 
 
 def _conclusion(cold: BenchResult, warm: BenchResult) -> str:

@@ -21,6 +21,7 @@ def report(
     bench: Annotated[list[Path] | None, typer.Option(help="A result of preheat bench (may be given again).")] = None,
     db_coverage: Annotated[Path | None, typer.Option(help="What preheat plan MODEL --db FILE --json printed.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    made_by: Annotated[str, typer.Option(hidden=True, help="The command that the page names.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Write one self-contained HTML page: cold against warm by shape, times by request number, tables, the machine."""
@@ -34,7 +35,7 @@ def report(
 
     with reported(EvidenceError, ResultError):
         evidence = gather(warm, bench or (), db_coverage)
-    page = render(evidence, command_line())
+    page = render(evidence, made_by or command_line())
     try:
         out.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -119,12 +119,12 @@ def _pill(state: str) -> str:
 
 
 def _outcomes(outcomes: Mapping[str, int], total: int) -> str:
-    """A bar of what all requests since the start met, with the counts as words."""
+    """A bar of what all requests met since the model was loaded, with the counts as words."""
     words = " ".join(f'<span><i class="{name}"></i>{name} <b>{count:,}</b></span>' for name, count in outcomes.items())
     bar = "".join(
         f'<i class="{name}" style="width:{count / total:.4%}"></i>' for name, count in outcomes.items() if count
     )
-    return f'<div class="bar">{bar}</div><p class="key">since the start: {words}</p>'
+    return f'<div class="bar">{bar}</div><p class="key">since it was loaded: {words}</p>'
 
 
 def _heat_map(rows: list[dict[str, Any]], axis: str) -> str:
