@@ -92,6 +92,12 @@ def test_command(warm_file: Path, cold_file: Path, tmp_path: Path) -> None:
     assert '"models": [' in answer.stdout and out.read_text().startswith("<!doctype html>")
 
 
+def test_a_page_that_another_command_makes_names_that_command(warm_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    result = runner.invoke(app, ["--warm", str(warm_file), "-o", str(out), "--made-by", "preheat demo"])
+    assert result.exit_code == 0 and "with <code>preheat demo</code>" in out.read_text(encoding="utf-8")
+
+
 def test_command_that_cannot_run(tmp_path: Path, warm_file: Path) -> None:
     for arguments, message in (
         ([], "nothing to report on"),
