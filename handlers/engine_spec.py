@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from handlers.fields import Part, Real, Space, Whole
+from handlers.fields import Flag, Part, Real, Space, Whole
 
 _COMMON = {"kind", "source", "threads"}
 _ENGINE_KEYS = {
@@ -19,6 +19,12 @@ _ENGINE_KEYS = {
 }
 
 
+def _layout(value: object) -> object:
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError("expected true, false or auto")
+    return value
+
+
 class EngineSpec(Part):
     """What executes the model.
 
@@ -26,7 +32,8 @@ class EngineSpec(Part):
     ships. Torch sources are ``.pt2`` (torch.export), ``.ts`` (TorchScript), or ``MODULE.py:CLASS`` in the folder with
     ``weights`` in safetensors format (or ``random:SEED``); ONNX sources are ``.onnx``. Pickles are refused.
 
-    ``dynamic_shapes`` has torch.compile make code for all shapes at once, in place of some for each.
+    ``dynamic_shapes`` has torch.compile make code for all shapes at once, in place of some for each; a plan is proven
+    as a whole then.
 
     ``channels_last`` puts weights and images into that layout; ``auto`` captures every shape in both and keeps the
     quicker graph.
@@ -48,18 +55,18 @@ class EngineSpec(Part):
     arguments: dict[str, int | float | str | bool] = {}
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     execution: Literal["eager", "compile", "graph", "compile+graph"] = "eager"
-    dynamic_shapes: bool = False
-    channels_last: bool | Literal["auto"] = False
-    fold_batchnorm: bool = False
-    fuse_activations: bool = False
-    pointwise_as_matmul: bool = False
+    dynamic_shapes: Flag = False
+    channels_last: Annotated[bool | Literal["auto"], BeforeValidator(_layout)] = False
+    fold_batchnorm: Flag = False
+    fuse_activations: Flag = False
+    pointwise_as_matmul: Flag = False
     providers: tuple[Literal["migraphx", "rocm", "cuda", "cpu"], ...] = ("cpu",)
     options: dict[str, dict[str, str]] = {}
     min_placement: Annotated[Real, Field(ge=0, le=1)] | None = None
     threads: Annotated[Whole, Field(ge=0, le=1024)] = 0
     graph_memory: Space | None = None
-    search: bool = False
-    tf32: bool = False
+    search: Flag = False
+    tf32: Flag = False
 
     @property
     def layouts(self) -> tuple[bool, ...]:

@@ -37,6 +37,7 @@ def _number(value: object) -> object:
 Dtype = Annotated[str, AfterValidator(_short_dtype)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Axis = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+Flag = Annotated[bool, Field(strict=True)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Size = Annotated[Whole, Field(ge=1, le=1 << 31)]

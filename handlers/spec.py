@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from handlers.document import quoted, read_mapping, shortened
 from handlers.engine_spec import EngineSpec
 from handlers.errors import ModelError
-from handlers.fields import Axis, Dtype, Name, Part, Real, Size, Weight, Whole
+from handlers.fields import Axis, Dtype, Flag, Name, Part, Real, Size, Weight, Whole
 from handlers.shapes import Shape, TensorShape
 
 BATCH = "batch"  # the axis along which the server may join requests
@@ -152,7 +152,7 @@ class ModelSpec(Part):
     limits: LimitsSpec = LimitsSpec()
     ready_coverage: Annotated[Real, Field(ge=0, le=1)] = 1.0
     tolerance: Annotated[Real, Field(gt=0, le=1)] | None = None
-    learn: bool = False
+    learn: Flag = False
     learn_shapes: Annotated[Whole, Field(ge=1, le=1024)] = 16
 
     @field_validator("inputs", "outputs")
@@ -180,6 +180,8 @@ class ModelSpec(Part):
             raise ValueError("cold: pad needs shapes.pad, the axes along which padding is safe")
         if self.learn and self.cold != "run":
             raise ValueError(f"learn: true needs cold: run; with cold: {self.cold} no shape outside the plan is run")
+        if self.learn and self.engine.dynamic_shapes:
+            raise ValueError("learn: true needs engine.dynamic_shapes: false; else a plan is proven as a whole")
         return self
 
     @property

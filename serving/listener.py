@@ -74,6 +74,9 @@ class HttpServer:
             if readers is not None:
                 readers.close()
             raise
+        # What connections leave behind (TIME_WAIT) must not keep the next server from the port. Only from now on: a
+        # socket that allows this and does not listen yet would not keep the port to itself (``reserve``).
+        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._timer = loop.call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:

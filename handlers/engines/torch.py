@@ -78,6 +78,8 @@ class TorchEngine(Engine):
         self._others = tuple(self._built(other, rewrite) for other in others for rewrite in rewrites)
         self._compiled: dict[Key, Forward] = {}
         self._compile = Compiler(engine.dynamic_shapes)
+        self._order: tuple[Shape, ...] = ()
+        self._begun: set[Shape] = set()  # those of the order that were compiled, or tried
         self._known: set[Key] = set()
         self._compiles = engine.compiles
         self._compiles_late = self.options.get("torch.first_call") == "compile"
@@ -92,16 +94,31 @@ class TorchEngine(Engine):
     def warm(self, shape: Shape) -> None:
         inputs = example(shape)
         key = self._key(inputs)
-        if self._compiles and key not in self._compiled:
-            self._compiled[key] = self._compile(self._rewritten or self._forward)
         with self._searching():
-            self.run(inputs)
+            self._compile_before(shape)
+            self._run_compiled(key, inputs)
             for variant in (self._rewritten, *self._others):
                 if variant is not None and self._searches and key not in self._compiled:
                     with torch.inference_mode(), suppress(Exception):  # which its capture meets too, and tells
                         variant(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
         if self._graphs is not None and key not in self._graphs:
             self._notes[shape] = self._capture(self._graphs, key, shape, self._on_host(inputs))
+
+    def _compile_before(self, shape: Shape) -> None:
+        """Which code a shape gets of a callable that shapes share depends on which of them came before. So those of the
+        plan come in one order in every process, whichever of them is asked for first."""
+        for earlier in self._order[: self._order.index(shape) if shape in self._order else None]:
+            if earlier not in self._begun:
+                self._begun.add(earlier)
+                inputs = example(earlier)
+                with suppress(Exception):  # which its own warming meets too, and tells
+                    self._run_compiled(self._key(inputs), inputs)
+        self._begun.add(shape)
+
+    def _run_compiled(self, key: Key, inputs: Tensors) -> None:
+        if self._compiles and key not in self._compiled:
+            self._compiled[key] = self._compile(self._rewritten or self._forward)
+        self.run(inputs)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         return self.finish(self.start(inputs))
@@ -134,8 +151,10 @@ class TorchEngine(Engine):
         return {tensor.name: array for tensor, array in zip(self.spec.outputs, results, strict=True)}
 
     def expect(self, weights: Mapping[Shape, float]) -> Sequence[Shape]:
+        if self.spec.engine.dynamic_shapes:
+            self._order = tuple(largest_first(weights))
         if self._graphs is None:
-            return super().expect(weights)
+            return self._order or super().expect(weights)
         self._graphs.expect(weights)
         sizes = [sum(t.elements * t.numpy_dtype.itemsize for t in shape) for shape in weights]
         self._largest = max(sizes, default=0)

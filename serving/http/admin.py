@@ -104,6 +104,9 @@ class AdminApplication:
             return _json(
                 {"error": f"{shape} has {size} bytes; no request has over {model.spec.limits.request_bytes}"}, 400
             )
+        if model.spec.engine.dynamic_shapes:  # requests would wait for what it compiles
+            why = f"{model.name}: a plan with dynamic_shapes is proven as a whole; sweep a longer one"
+            return _json({"error": why}, 409)
         await model.warm_now(shape)
         return _json({"name": model.name, "shape": shape.text, "warm": shape in model.warm})
 

@@ -61,6 +61,10 @@ def test_reads_a_description_and_fills_in_the_rest(tmp_path: Path) -> None:
         ("engine.source", "net.pt", "engine.source: 'net.pt' may hold a pickle"),
         ("engine.weights", "net.bin", "engine.weights: 'net.bin' may hold a pickle"),
         ("engine.precision", "int4", "engine.precision"),
+        ("engine.channels_last", "last", "engine.channels_last: expected true, false or auto .found 'last'"),
+        ("engine.channels_last", 1, "engine.channels_last: expected true, false or auto"),
+        ("engine.tf32", 1, "engine.tf32: .*valid boolean"),
+        ("learn", "yes", "learn: .*valid boolean"),
         ("engine.providers", ["tpu"], "engine.providers.0"),
         ("engine.threads", -1, "engine.threads: .*greater than or equal to 0"),
         ("inputs.0.dtype", "fp12", "inputs.0.dtype: unknown dtype 'fp12'"),
@@ -220,3 +224,18 @@ def test_normalisations_are_folded_only_where_outputs_are_checked() -> None:
         EngineSpec.model_validate({"kind": "onnx", "source": "net.onnx", "fold_batchnorm": True})
     with pytest.raises(ValidationError, match="fuse_activations needs execution graph"):
         EngineSpec.model_validate(fusing | {"execution": "compile+graph"})
+
+
+def test_a_plan_that_is_proven_as_a_whole_learns_nothing() -> None:
+    document = {
+        "name": "m",
+        "engine": {"kind": "torch", "source": "n.py:N", "weights": "random:0", "execution": "compile"},
+        "inputs": [{"name": "x", "dtype": "fp32", "dims": ["batch", 3]}],
+        "outputs": [{"name": "y", "dtype": "fp32", "dims": ["batch", 3]}],
+        "shapes": {"grid": {"batch": [1, 2]}},
+        "learn": True,
+    }
+    assert ModelSpec.model_validate(document).learn
+    document["engine"] = {**document["engine"], "dynamic_shapes": True}
+    with pytest.raises(ValidationError, match="learn: true needs engine.dynamic_shapes: false"):
+        ModelSpec.model_validate(document)

@@ -42,6 +42,23 @@ def test_a_free_port_is_served_and_given_back() -> None:
     reserve("127.0.0.1", port).close()
 
 
+def test_a_server_that_has_closed_connections_leaves_its_port_to_the_next() -> None:
+    async def main() -> int:
+        server = HttpServer(Hello(), reserve("127.0.0.1", 0))
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert b"hello" in await reader.read()  # to its end, which is the server's: that end keeps TIME_WAIT
+        writer.close()
+        with pytest.raises(CannotListen):
+            reserve("127.0.0.1", server.port)
+        await server.close()
+        return server.port
+
+    port = asyncio.run(main())
+    reserve("127.0.0.1", port).close()
+
+
 def test_a_port_in_use_is_refused_unless_it_is_shared() -> None:
     with reserve("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]

@@ -48,7 +48,7 @@ class Phases:
     def run(self, wanted: list[Candidate]) -> None:
         """All phases for these shapes; what is done already is not done again."""
         self._measure(wanted)
-        only_proven = [c for c in wanted if self.ends is None and self._only_proves(c.model)]
+        only_proven = [c for c in wanted if self._only_proves(c.model)]
         filling = [c for c in wanted if c not in only_proven]
         self._tune([c for c in filling if not self._done(Phase.TUNE, c)])
         tuned = [c for c in filling if self._done(Phase.TUNE, c) and (c.model, c.shape) not in self.failures]
@@ -56,10 +56,17 @@ class Phases:
         tuned += only_proven
         for _ in range(MAX_ROUNDS):
             self._seal(unsealed)
-            self._prove([c for c in tuned if not self._silent(Phase.PROVE, c)])
+            self._prove(self._unproven(tuned))
             unsealed = [c for c in tuned if self._done(Phase.PROVE, c) and not self._silent(Phase.PROVE, c)]
             if not unsealed:
                 break
+
+    def _unproven(self, tuned: list[Candidate]) -> list[Candidate]:
+        """What is to be proven. Of a model whose shapes share their code that is all or nothing: what one of them added
+        to the stores since may have become the code of another."""
+        missing = [c for c in tuned if not self._silent(Phase.PROVE, c) and (c.model, c.shape) not in self.failures]
+        whole = {c.model for c in missing if self.models[c.model].spec.engine.dynamic_shapes}
+        return [c for c in tuned if c in missing or c.model in whole]
 
     def proof(self, model: str, shape: Shape, weight: float) -> ShapeProof:
         """What came of a shape that was to be proven."""
@@ -105,18 +112,24 @@ class Phases:
         for name in dict.fromkeys(candidate.model for candidate in pending):
             self.report(Started(Phase.TUNE, name, sum(c.model == name for c in pending)))
 
-        def choose(left: list[Candidate]) -> Candidate | None:
-            if self.ends is None:
-                return left[0]
-            seconds = self.ends - time.monotonic()
-            return next((c for c in ordered(left, self.costs) if fits(c, self.costs, seconds)), None)
-
         def recover() -> None:
             removed = self.work.take_back(self.stores, self.journal.history.vouched)
             if removed:
                 self.report(Note(f"removed {len(removed)} store entries that a killed process left unfinished"))
 
-        self._shapes(Phase.TUNE, pending, self._current, choose, recover)
+        self._shapes(Phase.TUNE, pending, self._current, self._affordable, recover)
+
+    def _affordable(self, left: list[Candidate]) -> Candidate | None:
+        """What comes first: where there is a budget, what is worth most and fits into the rest of it."""
+        if self.ends is None:
+            return left[0]
+        seconds = self.ends - time.monotonic()
+        return next((c for c in ordered(left, self.costs) if fits(c, self.costs, seconds)), None)
+
+    def _in_time(self, left: list[Candidate]) -> Candidate | None:
+        """What is worth most, as long as there is time: nothing comes afterwards."""
+        over = self.ends is not None and time.monotonic() >= self.ends
+        return None if over else left[0] if self.ends is None else ordered(left, self.costs)[0]
 
     def _seal(self, pending: list[Candidate]) -> None:
         """Runs shapes with serving settings until a pass in fresh processes adds nothing."""
@@ -147,7 +160,8 @@ class Phases:
             if self.models[name].spec.engine.captures:  # in the order in which a server captures them
                 own.sort(key=lambda candidate: -candidate.shape.elements)
             self.report(Started(Phase.PROVE, name, len(own)))
-            self._shapes(Phase.PROVE, own, copied, _first, copies.clear)
+            choose = self._in_time if self._only_proves(name) else _first
+            self._shapes(Phase.PROVE, own, copied, choose, copies.clear)
 
     def _shapes(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from handlers.engines.memory import largest_first
 from handlers.errors import ModelError
 from handlers.loading import Model
 from handlers.sources import model_digest
@@ -106,7 +108,7 @@ def _sweep(request: Request, report: Report) -> Outcome:
         with journals.opened(work.journal) as journal:
             _resume(work, journal, base, facts, stores, report)
             for target in targets:
-                journal.model(target.model.spec.name, f"{target.digest} {target.engine}")
+                journal.model(target.model.spec.name, f"{target.digest} {target.engine}{_shared(target)}")
             phases = Phases(
                 models={model.spec.name: model for model in request.models},
                 stores=stores,
@@ -141,9 +143,34 @@ def _target(model: Model, facts: Mapping[str, str], base: Base, shard: tuple[int
     plan = expand(model.spec, model.folder)
     engine = facts[f"engine.{name}"]
     proven = base.proven(name, digest, engine)
+    if model.spec.engine.dynamic_shapes:
+        return _Target(model, digest, engine, plan, *_as_a_whole(name, plan, proven, base, shard))
     part = plan.shard(*shard) if shard else plan
     wanted = tuple(Candidate(name, p.shape, p.weight) for p in part if p.shape.text not in proven)
     return _Target(model, digest, engine, plan, proven, wanted)
+
+
+def _as_a_whole(
+    name: str, plan: Plan, proven: Mapping[str, ShapeProof], base: Base, shard: tuple[int, int] | None
+) -> tuple[Mapping[str, ShapeProof], tuple[Candidate, ...]]:
+    """What is proven of a plan whose shapes share their code, and what is to be: all of it or nothing, since the code
+    that one gets depends on the others, in the order in which engines warm them."""
+    if shard:
+        raise ModelError(f"{name}: engine.dynamic_shapes: code for all shapes is shared, so the plan cannot be divided")
+    weights = {planned.shape: planned.weight for planned in plan}
+    before = base.plan(name)
+    texts = {shape.text for shape in weights}
+    if before is not None and {planned.shape.text for planned in before} == texts <= proven.keys():
+        return proven, ()
+    return {}, tuple(Candidate(name, shape, weights[shape]) for shape in largest_first(weights))
+
+
+def _shared(target: _Target) -> str:
+    """What else the findings about one shape depend on: the other shapes, where they share their code."""
+    if not target.model.spec.engine.dynamic_shapes:
+        return ""
+    texts = sorted(planned.shape.text for planned in target.plan)
+    return f" {hashlib.sha256(' '.join(texts).encode()).hexdigest()}"
 
 
 def _naming(model: str, reason: str) -> str:
@@ -229,7 +256,19 @@ def _proof(target: _Target, phases: Phases, shard: tuple[int, int] | None) -> Pr
             )
             continue
         shapes.append(phases.proof(name, shape, planned.weight))
+    if target.model.spec.engine.dynamic_shapes:
+        shapes = _all_or_none(shapes)
     return Proof(name, tuple(shapes))
+
+
+def _all_or_none(shapes: list[ShapeProof]) -> list[ShapeProof]:
+    """Of shapes that share their code none is proven where one is not: a server would not warm that one, and the code
+    of the others could be another without it."""
+    missing = next((shape for shape in shapes if not shape.proven), None)
+    if missing is None:
+        return shapes
+    why = missing.reason if missing.reason == BUDGET else f"shares its code with {missing.shape}, which is not proven"
+    return [replace(shape, proven=False, reason=why) if shape.proven else shape for shape in shapes]
 
 
 def _publish(

@@ -168,6 +168,46 @@ def test_with_dynamic_shapes_forty_of_them_share_their_code(
     assert counters["stats"]["unique_graphs"] == graphs
 
 
+@pytest.mark.parametrize("ask", [(0, 1, 2, 3), (3, 1, 0, 2), (2,)])
+def test_with_dynamic_shapes_code_is_made_in_one_order_whatever_is_asked_for_first(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch, ask: tuple[int, ...]
+) -> None:
+    """Else a shape would have other code in a server than in the process that proved it."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
+    ran: list[Shape] = []
+    run = engine.run
+
+    def noted(inputs: dict[str, np.ndarray]) -> object:
+        ran.append(Shape.parse(f"x={'x'.join(map(str, inputs['x'].shape))}:fp32"))
+        return run(inputs)
+
+    monkeypatch.setattr(engine, "run", noted)
+    shapes = [Shape.parse(f"x={dims}:fp32") for dims in ("4x3x16x16", "1x3x32x16", "2x3x8x8", "1x3x8x8")]
+    assert list(engine.expect({shape: index + 1.0 for index, shape in enumerate(shapes)})) == shapes
+    for index in ask:
+        engine.warm(shapes[index])
+    first_runs = list(dict.fromkeys(ran))
+    assert first_runs == shapes[: len(first_runs)] and len(first_runs) == max(ask) + 1
+    engine.warm(Shape.parse("x=3x3x9x9:fp32"))  # of no plan: after all of it
+    assert list(dict.fromkeys(ran))[:4] == shapes
+
+
+def test_a_shape_that_cannot_run_does_not_keep_others_from_their_code(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
+    bad, good = Shape.parse("x=4x5x16x16:fp32"), Shape.parse("x=1x3x8x8:fp32")
+    engine.expect({good: 1.0, bad: 1.0})
+    engine.warm(good)
+    assert engine.run(example(good))["y"].shape[0] == 1
+    with pytest.raises(InvalidInput):
+        engine.warm(bad)
+
+
 def test_more_variants_than_dynamo_allows_by_itself_are_compiled(
     describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
