@@ -266,12 +266,23 @@ class TorchEngine(Engine):
             return self._compiled.setdefault(key, self._compile(self._forward))  # what nobody compares is not rewritten
         return self._forward
 
+    def _eager_error(self, inputs: Mapping[str, np.ndarray]) -> Exception | None:
+        try:
+            with torch.inference_mode():
+                self._forward(*(tensor.to(self.device) for tensor in self._on_host(inputs)))
+        except Exception as error:  # of the model's own code
+            return error
+        return None
+
     def _explained(self, error: RuntimeError, inputs: Mapping[str, np.ndarray]) -> Exception:
         """Whose fault the failure of a shape is that has never run: the model's if it cannot be compiled."""
         if self._compiles:
             from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError  # slow to import, and here by now
 
             if isinstance(error, TorchDynamoException) and not isinstance(error, TorchRuntimeError):
+                own = self._eager_error(inputs)  # of which dynamo says only that it saw one
+                if own is not None and not isinstance(own, RuntimeError):
+                    return own
                 return ModelError(f"{self.spec.name}: engine.execution: cannot be compiled: {first_line(error)}")
         return InvalidInput(f"model {self.spec.name!r} cannot run inputs of shape {_text(inputs)}")
 

@@ -39,6 +39,13 @@ class Breaks(nn.Module):
         return x
 
 
+class Refuses(nn.Module):
+    def forward(self, x):
+        if x.shape[-1] == 13:
+            raise ValueError("thirteen brings bad luck")
+        return x
+
+
 class NotAModule:
     pass
 """

@@ -254,6 +254,20 @@ def test_a_model_that_does_not_compile_whole_is_named(
         engine.warm(SHAPE)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_model_raises_is_told_where_it_is_compiled_too(
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch, dynamic: bool
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    spec = describe(NET | {"source": "net.py:Refuses", "execution": "compile", "dynamic_shapes": dynamic})
+    engine = loaded(spec, net_folder)
+    engine.warm(SHAPE)
+    with pytest.raises(ValueError, match="thirteen brings bad luck"):
+        engine.warm(Shape.parse("x=2x3x8x13:fp32"))
+    assert np.array_equal(engine.run(example(SHAPE))["y"], example(SHAPE)["x"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_inductor_agrees_with_eager(
