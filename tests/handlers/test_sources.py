@@ -71,7 +71,7 @@ def test_two_folders_with_one_file_name_are_two_modules(tmp_path: Path) -> None:
 
 
 def test_says_which_classes_there_are(net_folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"net\.py: no class 'Other'; found Net, Two, Breaks, NotAModule"):
+    with pytest.raises(ModelError, match=r"net\.py: no class 'Other'; found Net, Two, Breaks, Refuses, NotAModule"):
         load_class(net_folder, "net.py:Other")
 
 
