@@ -38,7 +38,7 @@ def main(out: Annotated[Path, typer.Option(help="Folder of the results.")] = rec
     with tempfile.TemporaryDirectory(prefix="preheat-benchmark-") as folder:
         each, one = (_sweep(Path(folder) / str(dynamic), dynamic) for dynamic in (False, True))
     rows = [
-        [shape, *(f"{way['shapes'][shape][kind]:.{digits}f}" for kind, digits in _COLUMNS for way in (each, one))]
+        [shape, *(f"{way['shapes'][shape][kind]:.1f}" for kind in ("cold", "steady") for way in (each, one))]
         for shape in each["shapes"]
     ]
     rows.append(["whole sweep", f"{each['seconds']:.0f}", f"{one['seconds']:.0f}", "", ""])
@@ -56,9 +56,6 @@ def main(out: Annotated[Path, typer.Option(help="Folder of the results.")] = rec
     title = "Compiled once for all shapes, or once for each"
     records.write("dynamic", title, how, {"Shapes": records.table(head, rows)}, checks, {"each": each, "one": one}, out)
     records.conclude(checks, console)
-
-
-_COLUMNS = (("cold", 1), ("steady", 1))
 
 
 def _sweep(folder: Path, dynamic: bool) -> dict[str, Any]:

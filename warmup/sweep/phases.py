@@ -128,8 +128,9 @@ class Phases:
 
     def _in_time(self, left: list[Candidate]) -> Candidate | None:
         """What is worth most, as long as there is time: nothing comes afterwards."""
-        over = self.ends is not None and time.monotonic() >= self.ends
-        return None if over else left[0] if self.ends is None else ordered(left, self.costs)[0]
+        if self.ends is None:
+            return left[0]
+        return ordered(left, self.costs)[0] if time.monotonic() < self.ends else None
 
     def _seal(self, pending: list[Candidate]) -> None:
         """Runs shapes with serving settings until a pass in fresh processes adds nothing."""

@@ -32,6 +32,14 @@ def loaded(spec: ModelSpec, folder: Path, options: dict[str, str] = CPU) -> Torc
     return engine
 
 
+@pytest.fixture
+def dynamo_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo is real and has compiled nothing yet, only the code generator is not."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+
+
 def reference(folder: Path, spec: ModelSpec) -> np.ndarray:
     with torch.inference_mode():
         return build_module(spec, folder)(torch.from_numpy(example(SHAPE)["x"])).numpy()
@@ -88,8 +96,7 @@ def test_runs_an_exported_model(describe: Describe, exported: Path, source: str)
     np.testing.assert_allclose(found, reference(exported, describe(NET)), rtol=1e-5, atol=1e-6)
 
 
-def test_an_exported_program_compiles(describe: Describe, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+def test_an_exported_program_compiles(describe: Describe, exported: Path, dynamo_alone: None) -> None:
     engine = loaded(describe({"kind": "torch", "source": "net.pt2", "execution": "compile"}), exported)
     engine.warm(SHAPE)
     np.testing.assert_allclose(
@@ -130,12 +137,9 @@ def test_outputs_by_name_and_as_declared(describe: Describe, net_folder: Path) -
 
 
 def test_forty_shapes_compile_once_each_and_never_again(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, dynamo_alone: None
 ) -> None:
     """Far more than dynamo's limit of recompiles for one function; dynamo is real, only the code generator is not."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    counters.clear()
     engine = loaded(describe(NET | {"execution": "compile"}), net_folder)
     shapes = [Shape.parse(f"x={batch}x3x{8 * side}x8:fp32") for batch in (1, 2) for side in range(1, 21)]
     for shape in shapes:
@@ -148,11 +152,8 @@ def test_forty_shapes_compile_once_each_and_never_again(
 
 
 def test_with_dynamic_shapes_forty_of_them_share_their_code(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, dynamo_alone: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    counters.clear()
     spec = describe(NET | {"execution": "compile", "dynamic_shapes": True})
     engine, eager = loaded(spec, net_folder), loaded(describe(NET), net_folder)
     shapes = [Shape.parse(f"x={batch}x3x{8 * side}x8:fp32") for batch in (8, 1) for side in range(20, 0, -1)]
@@ -170,11 +171,9 @@ def test_with_dynamic_shapes_forty_of_them_share_their_code(
 
 @pytest.mark.parametrize("ask", [(0, 1, 2, 3), (3, 1, 0, 2), (2,)])
 def test_with_dynamic_shapes_code_is_made_in_one_order_whatever_is_asked_for_first(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch, ask: tuple[int, ...]
+    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch, dynamo_alone: None, ask: tuple[int, ...]
 ) -> None:
     """Else a shape would have other code in a server than in the process that proved it."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
     engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
     ran: list[Shape] = []
     run = engine.run
@@ -195,10 +194,8 @@ def test_with_dynamic_shapes_code_is_made_in_one_order_whatever_is_asked_for_fir
 
 
 def test_a_shape_that_cannot_run_does_not_keep_others_from_their_code(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, dynamo_alone: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
     engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
     bad, good = Shape.parse("x=4x5x16x16:fp32"), Shape.parse("x=1x3x8x8:fp32")
     engine.expect({good: 1.0, bad: 1.0})
@@ -209,33 +206,24 @@ def test_a_shape_that_cannot_run_does_not_keep_others_from_their_code(
 
 
 def test_more_variants_than_dynamo_allows_by_itself_are_compiled(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, dynamo_alone: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
     with torch._dynamo.config.patch(recompile_limit=1):
         engine = loaded(describe(NET | {"execution": "compile", "dynamic_shapes": True}), net_folder)
         for text in ("x=4x3x16x16:fp32", "x=1x3x16x16:fp32", "x=1x3x16x8:fp32", "x=4x3x16x8:fp32"):
             engine.warm(Shape.parse(text))
+    assert counters["stats"]["unique_graphs"] > 1
 
 
-def test_a_shape_that_was_not_warmed_is_not_compiled(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    counters.clear()
+def test_a_shape_that_was_not_warmed_is_not_compiled(describe: Describe, net_folder: Path, dynamo_alone: None) -> None:
     engine = loaded(describe(NET | {"execution": "compile"}), net_folder)
     engine.run(example(SHAPE))
     assert not counters["stats"]
 
 
 def test_a_server_that_warms_nothing_compiles_in_the_first_request(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, net_folder: Path, dynamo_alone: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    counters.clear()
     spec = describe(NET | {"execution": "compile"})
     engine = loaded(spec, net_folder, CPU | {"torch.first_call": "compile"})
     for _ in range(3):
@@ -245,10 +233,7 @@ def test_a_server_that_warms_nothing_compiles_in_the_first_request(
         engine.run({"x": np.zeros((1, 5, 8, 8), np.float32)})
 
 
-def test_a_model_that_does_not_compile_whole_is_named(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+def test_a_model_that_does_not_compile_whole_is_named(describe: Describe, net_folder: Path, dynamo_alone: None) -> None:
     engine = loaded(describe(NET | {"source": "net.py:Breaks", "execution": "compile"}), net_folder)
     with pytest.raises(ModelError, match="model: engine.execution: cannot be compiled: "):
         engine.warm(SHAPE)
@@ -256,10 +241,8 @@ def test_a_model_that_does_not_compile_whole_is_named(
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_a_model_raises_is_told_where_it_is_compiled_too(
-    describe: Describe, net_folder: Path, monkeypatch: pytest.MonkeyPatch, dynamic: bool
+    describe: Describe, net_folder: Path, dynamo_alone: None, dynamic: bool
 ) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
     spec = describe(NET | {"source": "net.py:Refuses", "execution": "compile", "dynamic_shapes": dynamic})
     engine = loaded(spec, net_folder)
     engine.warm(SHAPE)
