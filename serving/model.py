@@ -18,8 +18,6 @@ from handlers.errors import ModelError
 from handlers.handler import Handler, Tensors
 from handlers.shapes import Shape
 from handlers.spec import ModelSpec, TensorSpec
-from serving.cores import usable_cores
-from serving.http.bodies import apart_from
 from serving.lanes.cold import ColdLane
 from serving.lanes.coldtraffic import ColdTraffic
 from serving.lanes.job import ClientGone, Job, LaneClosed, QueueFull, Settle
@@ -66,7 +64,7 @@ class Served:
 
 
 class ServedModel:
-    """One model in this process. All methods are called on the event loop, but for ``arrived``."""
+    """One model in this process. All methods are called on the event loop."""
 
     def __init__(self, served: Served, handler: Handler, metrics: Metrics, switches: Switches) -> None:
         self.spec = served.spec
@@ -129,11 +127,6 @@ class ServedModel:
     def room(self, size: int) -> memoryview | None:
         """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
         return self._memory.take(size) if self._memory is not None else None
-
-    def arrived(self, body: memoryview, size: int) -> None:
-        """The first ``size`` bytes of a body that is in such memory have been received. Called on any thread."""
-        if self._memory is not None:
-            self._memory.arrived(body, size)
 
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
@@ -204,7 +197,7 @@ class ServedModel:
         weights = {shape: proof.weight for shape, proof in by_shape.items()}
 
         def expect(engine: Engine) -> tuple[Sequence[Shape], HostMemory | None]:
-            return engine.expect(weights), engine.host_memory(apart_from(usable_cores()))
+            return engine.expect(weights), engine.host_memory()
 
         order, self._memory = await asyncio.wrap_future(self._lane.call(expect))
         return [by_shape[shape] for shape in order]

@@ -58,10 +58,9 @@ class Engine(ABC):
         that are missing at the end are filled with the input's value in ``pad``."""
         return self.start(joined(parts, shape, pad))
 
-    def host_memory(self, mirrored_from: int | None = None) -> HostMemory | None:
+    def host_memory(self) -> HostMemory | None:
         """Memory from which the device takes inputs without a copy on the host, where there is such a thing; the same
-        whenever it is asked for. Told before what to ``expect``. ``mirrored_from``: bodies of at least so many bytes
-        are told of while they are received (``HostMemory.arrived``), None if none are."""
+        whenever it is asked for. Asked for after ``expect``."""
         return None
 
     def finish(self, started: object) -> Tensors:

@@ -24,7 +24,6 @@ import torch
 
 from handlers.engines.closeness import difference, telling
 from handlers.engines.compiling import Forward
-from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.memory import Need, admitted, scaled
 from handlers.engines.staging import Arena, as_array, layout, source
@@ -55,8 +54,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class Replay:
-    """An execution on its way: in which slot, and ``sources``, which must stay while the device reads them or its copy
-    of them: their memory would be given out again, and the copy with it."""
+    """An execution on its way: in which slot, and ``sources``, which must stay while the device reads them."""
 
     side: _Side
     slot: int
@@ -90,7 +88,6 @@ class Graphs:
         self._weights: Mapping[Shape, float] = {}
         self._needs: dict[Shape, Need] = {}
         self._readable: HostMemory | None = None
-        self._mirror: DeviceCopy | None = None
         torch.cuda.set_stream(self._slots[0].stream)  # of this thread, for what runs eagerly
 
     def __contains__(self, key: object) -> bool:
@@ -111,9 +108,9 @@ class Graphs:
         """Says which shapes will be warmed, with their shares of the traffic: what the budget is divided by."""
         self._weights = weights
 
-    def reads(self, memory: HostMemory, mirror: DeviceCopy | None) -> None:
-        """Inputs in this memory are read by the device where they lie, or from its own copy of them."""
-        self._readable, self._mirror = memory, mirror
+    def reads(self, memory: HostMemory) -> None:
+        """Inputs in this memory are read by the device where they lie."""
+        self._readable = memory
 
     def capture(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], variant: Forward | None = None) -> str:
         """Makes a graph of ``shape`` from example inputs on the host; says why not where there is none.
@@ -190,8 +187,6 @@ class Graphs:
                 columns = zip(*parts, strict=True)
                 sources = [source(self._readable, going, part) for going, part in zip(side.going, columns, strict=True)]
                 for index, (target, pieces) in enumerate(zip(side.inputs, sources, strict=True)):
-                    if self._mirror is not None:
-                        pieces = [self._mirror.copy_of(piece, slot.stream) for piece in pieces]
                     filled = _fill(target, pieces)
                     if target.dim() and filled < target.shape[0]:
                         target[filled:].fill_(pad[index])
@@ -217,7 +212,7 @@ class Graphs:
         for slot in self._slots:
             slot.stream.synchronize()
         self._captured.clear()
-        self._readable = self._mirror = None
+        self._readable = None
         del self._forward
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         torch.cuda.empty_cache()

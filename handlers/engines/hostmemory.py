@@ -11,22 +11,19 @@ import weakref
 from bisect import bisect_left
 from collections import deque
 
-from handlers.engines.mirror import Mirror
-
 _ALIGNMENT = 4096  # bytes; blocks begin at pages, as the tensors of other allocators of large blocks do
 
 
 class HostMemory:
     """Blocks of one piece of memory at ``address``. ``take`` is called on one thread; blocks may end on any.
 
-    ``keep`` holds the memory and is let go with this object. ``mirror`` is told of what is received into it.
+    ``keep`` holds the memory and is let go with this object.
     """
 
-    def __init__(self, address: int, size: int, keep: object, mirror: Mirror | None = None) -> None:
+    def __init__(self, address: int, size: int, keep: object) -> None:
         self._address = address
         self._size = size
         self._keep = keep
-        self._mirror = mirror
         self._free: list[tuple[int, int]] = [(0, size)]  # start and size, ascending, no two adjacent
         self._ended: deque[tuple[int, int]] = deque()
 
@@ -44,21 +41,11 @@ class HostMemory:
                 return memoryview(block).cast("B")
         return None
 
-    def arrived(self, body: memoryview, size: int) -> None:
-        """The first ``size`` bytes of ``body`` have been received; may be called on any thread, one for each body.
-        Memory that is not of this object is none of its business."""
-        if self._mirror is not None:
-            address = ctypes.addressof(ctypes.c_ubyte.from_buffer(body))
-            if self.holds(address):
-                self._mirror.arrived(address, size, whole=size == len(body))
-
     def holds(self, address: int) -> bool:
         """Whether an address is in this memory."""
         return self._address <= address < self._address + self._size
 
     def _merge(self, start: int, size: int) -> None:
-        if self._mirror is not None:
-            self._mirror.ended(start, size)
         at = bisect_left(self._free, (start, 0))
         if at < len(self._free) and self._free[at][0] == start + size:
             size += self._free.pop(at)[1]

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.hostmemory import HostMemory
 
 _PAGE = 2 << 20  # bytes, a large page on x86-64
 
 
-def pinned(size: int, device: torch.device | None = None) -> tuple[HostMemory, DeviceCopy | None]:
-    """``size`` bytes that accelerators read by themselves, in large pages where the kernel has some; and as many on
-    ``device``, if one is given and has so much memory left, for copies of them."""
+def pinned(size: int) -> HostMemory:
+    """``size`` bytes that accelerators read by themselves, in large pages where the kernel has some."""
     size = -(-size // _PAGE) * _PAGE
     area = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has small pages
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -34,8 +32,4 @@ def pinned(size: int, device: torch.device | None = None) -> tuple[HostMemory, D
     runtime: Any = torch.cuda.cudart()
     torch.cuda.check_error(int(runtime.cudaHostRegister(address, size, 0)))
     weakref.finalize(part, runtime.cudaHostUnregister, address).atexit = False  # the process ends without it
-    try:
-        mirror = DeviceCopy(torch.from_numpy(part), device) if device is not None else None
-    except torch.OutOfMemoryError:
-        mirror = None
-    return HostMemory(address, size, part, mirror), mirror
+    return HostMemory(address, size, part)

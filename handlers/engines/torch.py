@@ -136,12 +136,11 @@ class TorchEngine(Engine):
             return self._graphs.start(key, [self._on_host(part) for part in parts], values)
         return self.start(joined(parts, shape, pad))
 
-    def host_memory(self, mirrored_from: int | None = None) -> HostMemory | None:
+    def host_memory(self) -> HostMemory | None:
         if self._graphs is not None and self._host_memory is None and self._largest:
             size = min(max(_CLIENTS * self._largest, _LEAST_HOST_MEMORY), _MOST_HOST_MEMORY)
-            mirrored = mirrored_from is not None and self._largest >= mirrored_from
-            self._host_memory, copy = pinned(size, self.device if mirrored else None)
-            self._graphs.reads(self._host_memory, copy)
+            self._host_memory = pinned(size)
+            self._graphs.reads(self._host_memory)
         return self._host_memory
 
     def finish(self, started: object) -> Tensors:

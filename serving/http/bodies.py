@@ -11,21 +11,17 @@ A thread serves any number of connections, whichever has bytes, so a slow client
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger("preheat.http")
-
 APART_BYTES = 1 << 20  # from here on a body is worth a thread's waking (tens of microseconds)
 _CORES_FOR_EACH = 4
 _MOST_THREADS = 4
 _EVENTS = 64  # handled between two looks at what has bytes
 Done = Callable[["Reading"], None]
-Arrived = Callable[[int], None]
 
 
 def body_threads(cores: int) -> int:
@@ -35,35 +31,17 @@ def body_threads(cores: int) -> int:
     return threads if threads > 1 and hasattr(select, "epoll") else 0
 
 
-def apart_from(cores: int) -> int | None:
-    """From how many bytes on a server on so many cores leaves bodies to threads; None where it has none."""
-    return APART_BYTES if body_threads(cores) else None
-
-
 class Reading:
     """One body that a thread receives: so far ``size`` bytes of what is to fill ``into``."""
 
-    def __init__(
-        self, connection: socket.socket, into: memoryview, done: Done, arrived: Arrived | None, thread: _Thread
-    ) -> None:
+    def __init__(self, connection: socket.socket, into: memoryview, done: Done, thread: _Thread) -> None:
         self.connection = connection
         self.into = into
         self.size = 0
         self.done = done
-        self.arrived = arrived
         self.in_hand = False  # the thread is at it
         self.over = False
         self._thread = thread
-
-    def tell(self, received: int) -> None:
-        """Called on the thread: this many more bytes are there."""
-        if self.arrived is None:
-            return
-        try:
-            self.arrived(self.size + received)
-        except Exception:  # of the application; the body is received all the same
-            log.exception("nobody is told any more of a body that is being received")
-            self.arrived = None
 
     def stop(self) -> None:
         """Reads no further. ``done`` is not called, unless it is on its way already."""
@@ -79,16 +57,15 @@ class BodyReaders:
         for thread in self._threads:
             thread.start()
 
-    def read(self, descriptor: int, into: memoryview, done: Done, arrived: Arrived | None = None) -> Reading:
+    def read(self, descriptor: int, into: memoryview, done: Done) -> Reading:
         """Has a thread fill ``into`` from a connection that nobody else reads meanwhile. ``done`` is called on the
         event loop once that is over: with fewer bytes than there is room for where the connection has ended, as whoever
-        reads it next will see. Until then ``arrived`` is called on the thread with how many bytes are there. Raises
-        OSError where the system has no descriptor left.
+        reads it next will see. Raises OSError where the system has no descriptor left.
         """
         thread = min(self._threads, key=lambda one: one.load)
         connection = socket.socket(fileno=os.dup(descriptor))
         connection.setblocking(False)
-        reading = Reading(connection, into, done, arrived, thread)
+        reading = Reading(connection, into, done, thread)
         try:
             thread.take(reading)
         except OSError:
@@ -141,8 +118,6 @@ class _Thread(threading.Thread):
                 return
             reading.in_hand = True
         received, ended = _receive(reading.connection, reading.into[reading.size :])
-        if received:
-            reading.tell(received)
         with self._lock:
             reading.in_hand = False
             if reading.over:

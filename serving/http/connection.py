@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
@@ -114,12 +113,12 @@ class Connection(asyncio.BufferedProtocol):
         self._to_proceed = True
         self._next()
 
-    def read_apart(self, rest: memoryview, arrived: Callable[[int], None] | None) -> None:
+    def read_apart(self, rest: memoryview) -> None:
         if self._readers is None:
             return
         try:
             descriptor = self._transport.get_extra_info("socket").fileno()
-            self._reading = self._readers.read(descriptor, rest, self._read, arrived)
+            self._reading = self._readers.read(descriptor, rest, self._read)
         except OSError as error:  # no descriptor is left for it
             log.warning("a body of %d bytes is received by the event loop: %s", len(rest), error)
         self._gate()

@@ -42,8 +42,7 @@ class Endpoint:
             length = None
         if length is None:
             return BodyLimits(limits.request_bytes, limits.timeout_s)
-        model = self.model
-        return BodyLimits(limits.request_bytes, limits.timeout_s, length, model.room, model.arrived)
+        return BodyLimits(limits.request_bytes, limits.timeout_s, length, self.model.room)
 
     def infer(self, request: Request) -> None:
         """``POST /v2/models/{model}[/versions/{version}]/infer``: answered when the lane is through with it.

@@ -9,7 +9,6 @@ it. ``benchmarks/overhead.py`` measures that beside other servers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -40,7 +39,7 @@ class Owner(Sender, Protocol):
         """Tells the client, which waits for that, to send the body."""
         ...
 
-    def read_apart(self, rest: memoryview, arrived: Callable[[int], None] | None) -> None:
+    def read_apart(self, rest: memoryview) -> None:
         """Told that only this much of a large body is missing, which may be filled behind the receiver's back."""
         ...
 
@@ -249,9 +248,7 @@ class Receiver:
         self._body = body
         self._parser = httptools.HttpRequestParser(self)
         if length - self._size >= APART_BYTES:
-            arrived, had = limits.arrived, self._size
-            told = None if arrived is None or room is None else lambda size: arrived(body, had + size)
-            self._owner.read_apart(body[had:], told)
+            self._owner.read_apart(body[self._size :])
 
     def _late(self) -> None:
         assert self._limits is not None

@@ -26,14 +26,13 @@ class BodyLimits(NamedTuple):
 
     ``aligned`` is an offset in the body that is to lie at a multiple of 64 bytes in memory, so that a tensor which
     begins there can be used as it lies. ``room`` gives writable memory of so many bytes for a large body, None where it
-    has none left; ``arrived`` is told how many bytes of such a body are there by the threads that receive large ones.
+    has none left.
     """
 
     most: int
     seconds: float
     aligned: int = 0
     room: Callable[[int], memoryview | None] | None = None
-    arrived: Callable[[memoryview, int], None] | None = None
 
 
 class Sender(Protocol):

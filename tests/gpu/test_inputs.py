@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from handlers.engines.devicecopy import DeviceCopy
 from handlers.engines.engine import example
 from handlers.engines.graph import Replay
 from handlers.handler import Tensors
@@ -26,7 +24,7 @@ WHOLE, ROW = Shape.parse("x=4x3x64x64:fp16"), Shape.parse("x=1x3x64x64:fp16")
 def engine(opened: Any) -> Any:
     engine = opened()
     engine.expect({WHOLE: 0.5, ROW: 0.5})
-    assert engine.host_memory(mirrored_from=1) is not None
+    assert engine.host_memory() is not None
     for one in (WHOLE, ROW):
         engine.warm(one)
         assert engine.note(one) == ""
@@ -49,69 +47,6 @@ def test_inputs_in_host_memory_give_the_same(engine: Any) -> None:
         expected = engine.run(inputs)["y"]
         assert isinstance(started := engine.start(received(engine, inputs)), Replay)
         np.testing.assert_array_equal(engine.finish(started)["y"], expected)
-
-
-LARGE = Shape.parse("x=4x3x512x512:fp16")  # 6 MiB
-
-
-def filled(engine: Any, inputs: Tensors, told: bool) -> np.ndarray:
-    """The same, in the engine's host memory as a thread of the server receives it: piece by piece, each told of."""
-    memory, raw = engine.host_memory(), inputs["x"].tobytes()
-    body = memory.take(len(raw) + 8)
-    body[:8] = b"json    "
-
-    def receive() -> None:
-        step = 700_001
-        for end in (*range(step, len(body), step), len(body)):
-            begin = max(8, end - step)
-            body[begin:end] = raw[begin - 8 : end - 8]
-            if told:
-                memory.arrived(body, end)
-
-    thread = threading.Thread(target=receive)
-    thread.start()
-    thread.join()
-    return np.frombuffer(body.toreadonly(), np.float16, inputs["x"].size, 8).reshape(inputs["x"].shape)
-
-
-def test_what_was_copied_while_it_came_is_not_fetched_again(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[bool] = []
-    copy_of = DeviceCopy.copy_of
-
-    def noted(self: DeviceCopy, tensor: Any, stream: Any) -> Any:
-        found = copy_of(self, tensor, stream)
-        taken.append(found.is_cuda)
-        return found
-
-    monkeypatch.setattr(DeviceCopy, "copy_of", noted)
-    engine, eager = opened(), opened(execution="eager")
-    engine.expect({LARGE: 1.0})
-    assert engine.host_memory(mirrored_from=1 << 20) is not None
-    engine.warm(LARGE)
-    flying: list[tuple[object, np.ndarray]] = []
-
-    def land() -> None:
-        started, expected = flying.pop(0)
-        np.testing.assert_array_equal(engine.finish(started)["y"], expected)
-
-    for seed in range(30):  # each in memory that others have left, while another is in flight
-        inputs = example(LARGE, seed)
-        array = filled(engine, inputs, told=seed % 3 != 0)
-        if len(flying) == engine.slots:
-            land()
-        taken.clear()
-        flying.append((engine.start({"x": array}), eager.run(inputs)["y"]))
-        del array  # what is in flight holds what it needs
-        assert taken == [seed % 3 != 0]
-    while flying:
-        land()
-
-
-def test_rows_that_were_copied_while_they_came_run_as_one(engine: Any) -> None:
-    rows = [example(ROW, seed) for seed in range(4)]
-    expected = engine.run({"x": np.concatenate([row["x"] for row in rows])})["y"]
-    parts = [{"x": filled(engine, row, told=index != 2)} for index, row in enumerate(rows)]
-    np.testing.assert_array_equal(engine.finish(engine.start_joined(parts, WHOLE, {"x": 0}))["y"], expected)
 
 
 @pytest.mark.parametrize("there", [(), (0, 1, 2, 3), (1, 3)])

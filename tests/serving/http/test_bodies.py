@@ -148,32 +148,6 @@ def test_without_descriptors_the_event_loop_receives(run: Callable, monkeypatch:
     assert tried
 
 
-def test_a_body_is_received_whatever_those_do_who_are_told_of_it(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[int] = []
-
-    def arrived(size: int) -> None:
-        told.append(size)
-        raise RuntimeError("on purpose")
-
-    async def main() -> bytearray:
-        readers, done = BodyReaders(1), asyncio.Event()
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            for _ in range(2):  # the thread lives on
-                body = bytearray(10)
-                done.clear()
-                readers.read(ours.fileno(), memoryview(body), lambda reading: done.set(), arrived)
-                theirs.sendall(b"12345")
-                theirs.sendall(b"67890")
-                await asyncio.wait_for(done.wait(), SECONDS)
-                assert body == b"1234567890"
-        readers.close()
-        return body
-
-    asyncio.run(main())
-    assert len(told) == 2 == caplog.text.count("nobody is told any more")
-
-
 def test_what_cannot_be_watched_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         readers = BodyReaders(1)

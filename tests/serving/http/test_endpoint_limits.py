@@ -1,4 +1,4 @@
-"""What the endpoint of a model takes as a body, and who is told of it while it comes."""
+"""What the endpoint of a model takes as a body, and where it lies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ class Memory(HostMemory):
     def __init__(self) -> None:
         self.whole = np.zeros(1 << 16, np.uint8)
         super().__init__(self.whole.ctypes.data, self.whole.nbytes, self.whole)
-        self.told: list[int] = []
-
-    def arrived(self, body: memoryview, size: int) -> None:
-        self.told.append(size)
 
 
 def endpoint(memory: HostMemory | None) -> Endpoint:
@@ -32,7 +28,6 @@ def endpoint(memory: HostMemory | None) -> Endpoint:
     )
     model: Any = SimpleNamespace(spec=spec, outputs=(), _memory=memory)
     model.room = lambda size: ServedModel.room(model, size)
-    model.arrived = lambda body, size: ServedModel.arrived(model, body, size)
     return Endpoint(model, cast(Executor, None))
 
 
@@ -40,15 +35,13 @@ def request(headers: dict[str, str]) -> Request:
     return Request(cast(Any, None), "POST", "/v2/models/m/infer", headers=headers)
 
 
-def test_a_binary_body_lies_in_the_engines_memory_which_is_told_of_it() -> None:
+def test_a_binary_body_lies_in_the_engines_memory() -> None:
     memory = Memory()
     limits = endpoint(memory).limits(request({"inference-header-content-length": "24"}))
     assert (limits.most, limits.seconds, limits.aligned) == (1000, 2.0, 24)
-    assert limits.room is not None and limits.arrived is not None
+    assert limits.room is not None
     body = limits.room(500)
     assert body is not None and memory.holds(np.frombuffer(body, np.uint8).ctypes.data)
-    limits.arrived(body, 7)
-    assert memory.told == [7]
 
 
 @pytest.mark.parametrize("length", [None, "none"])
@@ -56,11 +49,9 @@ def test_another_body_lies_anywhere(length: str | None) -> None:
     headers = {"inference-header-content-length": length} if length else {}
     limits = endpoint(Memory()).limits(request(headers))
     assert (limits.most, limits.seconds, limits.aligned) == (1000, 2.0, 0)
-    assert limits.room is None and limits.arrived is None
+    assert limits.room is None
 
 
 def test_an_engine_without_such_memory_takes_bodies_too() -> None:
     limits = endpoint(None).limits(request({"inference-header-content-length": "24"}))
     assert limits.room is not None and limits.room(500) is None
-    assert limits.arrived is not None
-    limits.arrived(memoryview(bytearray(10)), 10)
