@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("warming", "overhead", "throughput", "onnx_throughput", "disconnect", "memory", "dynamic")
+ALL = ("warming", "overhead", "throughput", "onnx_throughput", "disconnect", "scrapes", "memory", "dynamic")
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -212,6 +212,7 @@ class ServedModel:
             log.warning("model %s: %s %s", self.name, proof.shape, replayed.note)
         self._metrics.graph_bytes.labels(self.name).set(graphs)
         self.warm.admit(proof.shape, replayed.seconds)
+        self.recorder.expect(proof.shape.text)
 
     def _ready_if_covered(self) -> None:
         if self.state is State.WARMING and not shortfall(self.warm, self.plan, self.spec, self.proof):
@@ -327,9 +328,9 @@ class ServedModel:
             self.recorder.cold("first_call", job.executed - job.started)
         settle(job, answer)
 
-    def flush_metrics(self) -> None:
-        """Counts what has been recorded since the last call, and the queue's depth."""
-        self.recorder.flush()
+    def flush_metrics(self) -> Iterator[None]:
+        """Counts what has been recorded since the last call, and the queue's depth, in steps (``Recorder.steps``)."""
+        yield from self.recorder.steps()
         self._metrics.queue_depth.labels(self.name).set(self.depth)
 
     async def stop(self, patience: float | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from serving.barrier import Barrier
 from serving.metrics.metrics import Metrics
 from serving.model import ServedModel
+from serving.steps import in_steps
 
 
 class ModelNotFound(Exception):
@@ -97,12 +98,12 @@ class Repository:
     async def stop(self, patience: float | None = None) -> None:
         """Stops all models; the requests on their way are answered, unless that takes over ``patience`` seconds."""
         await asyncio.gather(*(model.stop(patience) for model in self._models.values()))
-        self.flush_metrics()
+        await self.flush_metrics()
 
-    def flush_metrics(self) -> None:
-        """Brings every metric up to date."""
-        for model in self._models.values():
-            model.flush_metrics()
+    async def flush_metrics(self) -> None:
+        """Brings every metric up to date, and lets requests be answered meanwhile."""
+        for model in self.models():
+            await in_steps(model.flush_metrics())
         self.metrics.ready.set(1 if self.ready else 0)
 
     def _changed(self) -> None:

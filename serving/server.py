@@ -16,6 +16,7 @@ from handlers.errors import ModelError
 from handlers.loading import load_handler
 from handlers.sources import model_digest
 from serving.barrier import Barrier
+from serving.beside import ProcessEnded
 from serving.cores import usable_cores
 from serving.heap import keep_memory
 from serving.http.admin import AdminApplication
@@ -28,7 +29,7 @@ from serving.metrics.metrics import Metrics
 from serving.model import Served, ServedModel
 from serving.prepare import Prepared
 from serving.repository import BundleFacts, Repository
-from warmup.stores.watch import StoreWatch
+from serving.storewatch import StoreWatcher
 from warmup.sweep.learn import admit
 
 log = logging.getLogger("preheat")
@@ -68,7 +69,7 @@ class Server:
         self._drain = drain
         self._stop = asyncio.Event()
         self._stores_in_use = asyncio.Lock()
-        self._store_watch: StoreWatch | None = None
+        self._watcher = StoreWatcher([store.name for store in prepared.stores], prepared.root)
 
     def stop(self) -> None:
         """Begins the orderly end."""
@@ -115,11 +116,12 @@ class Server:
             await asyncio.wait_for(application.idle(), self._drain.patience)
         for task in background:
             task.cancel()
-        if learning is not None:
-            await asyncio.wait([learning])  # its processes end first
+        await asyncio.wait(background)  # the processes of the learner end first
+        await self._watcher.close()
         await repository.stop(self._drain.patience)
         for one in servers:
             await one.close()
+        await metrics.close()
         executor.shutdown(wait=False, cancel_futures=True)
 
     def _reopen(self, served: Served, metrics: Metrics) -> ServedModel:
@@ -144,30 +146,28 @@ class Server:
         """Adds stores to those that are served from; what they add is no miss."""
         async with self._stores_in_use:
             added = await asyncio.to_thread(admit, learnt, self._prepared.root, self._prepared.stores)
-            for store, entries in added.items():
-                if self._store_watch is not None:
-                    self._store_watch.accept(store, entries)
+            with contextlib.suppress(ProcessEnded):  # the next one finds them there
+                await self._watcher.accept(added)
 
     async def _flush(self, repository: Repository) -> None:
         while True:
             try:
-                repository.flush_metrics()
+                await repository.flush_metrics()
             except Exception:  # one fault must not end all counting
                 log.exception("metrics could not be counted")
             await asyncio.sleep(_FLUSH_SECONDS)
 
     async def _watch(self, repository: Repository, metrics: Metrics, starts: list[asyncio.Task[None]]) -> None:
         """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
-        await asyncio.wait(starts)
-        watch = self._store_watch = await asyncio.to_thread(StoreWatch, self._prepared.stores, self._prepared.root)
         for store in self._prepared.stores:
             metrics.store_new_entries.labels(store.name)
-        while True:
+        await asyncio.wait(starts)
+        while self._prepared.stores:
             try:
                 async with self._stores_in_use:
-                    looks = await asyncio.to_thread(watch.look)
-            except Exception:  # a library may be rewriting its files at this moment: the next look will do
-                log.exception("the stores could not be looked at")
+                    looks = await self._watcher.look()
+            except ProcessEnded as error:
+                log.error("the stores were not looked at, what appeared since the last look is not counted: %s", error)
                 looks = {}
             for store, look in looks.items():
                 metrics.store_entries.labels(store).set(look.total)

@@ -69,8 +69,8 @@ def application(repository: Repository) -> Starlette:
         return _json([_management(_model(repository, request))])
 
     async def metrics(request: Request) -> Response:
-        repository.flush_metrics()
-        return Response(repository.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+        await repository.flush_metrics()
+        return Response(await repository.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
 
     async def specification(request: Request) -> Response:
         return _json(openapi.document(repository.models()))

@@ -3,15 +3,19 @@
 ``prometheus_client`` walks the buckets in Python for each observation. A server that makes ten observations a request
 spends more on that than on the request, so observations are kept and counted together. This is the one place that knows
 how ``prometheus_client`` keeps a histogram's values (``_buckets``, one non-cumulative count per upper bound, and
-``_sum``), which is the same with and without its multiprocess mode.
+``_sum``), which is the same with and without its multiprocess mode, and how it is collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 from prometheus_client import Histogram
+from prometheus_client.metrics_core import Metric
+
+_PIECE = 36  # samples, of about two series: whose text takes some 0.2 ms to make
 
 
 def log_buckets(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -20,7 +24,8 @@ def log_buckets(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 class BulkHistogram(Histogram):
-    """``observe_many`` counts a whole array of observations.
+    """``observe_many`` counts a whole array of observations. ``collect`` gives a histogram of many series in pieces,
+    each a metric of its own, so that whoever makes text of them can do something else in between.
 
     >>> BulkHistogram("wait_seconds", "Time in the queue.", buckets=(0.1, 1.0), registry=None).observe_many([0.05, 0.5])
     """
@@ -35,3 +40,14 @@ class BulkHistogram(Histogram):
         self._sum.inc(float(array.sum()))
         for index in np.flatnonzero(counts):
             self._buckets[index].inc(int(counts[index]))
+
+    def collect(self) -> Iterable[Metric]:
+        samples = iter(self._samples())
+        piece = list(islice(samples, _PIECE))
+        while True:
+            metric = self._get_metric()
+            for suffix, labels, value, timestamp, exemplar, native in piece:
+                metric.add_sample(self._name + suffix, labels, value, timestamp, exemplar, native)
+            yield metric
+            if not (piece := list(islice(samples, _PIECE))):
+                return

@@ -2,22 +2,38 @@
 
 In one process they live in memory. With ``PROMETHEUS_MULTIPROC_DIR`` set before this module is imported, every process
 writes its own files there and any of them can answer a scrape for all (prometheus_client's multiprocess mode).
+To make the text takes milliseconds for each hundred series, which requests must not wait for.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from serving.beside import Beside
 from serving.metrics.histogram import BulkHistogram, log_buckets
+from serving.steps import in_steps
 
 REQUEST_BUCKETS = log_buckets(0.0005, 60, 30)
 SHAPE_BUCKETS = log_buckets(0.0005, 60, 15)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STAGES = ("decode", "preprocess", "queue", "copy", "execute", "postprocess", "encode")
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Collected(Collector):
+    """One metric, as a registry gives it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
 
 
 class Metrics:
@@ -26,6 +42,8 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # a second series for every series, which no query here reads
         self._registry = CollectorRegistry()
+        folder = os.environ.get(_FOLDER)
+        self._together = Beside("serving.metrics.together", folder) if folder else None
         self.requests = self._counter("requests", "Requests answered.", "model", "version", "protocol", "code")
         self.request_seconds = self._histogram(
             "request_seconds", "Time from the request's last byte to its answer.", REQUEST_BUCKETS, "model", "version"
@@ -68,18 +86,29 @@ class Metrics:
 
     def forget(self, model: str) -> None:
         """Removes the gauges of a model that is no longer served. Its counters stay, as what they counted does."""
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        if self._together is not None:
             return  # other processes may serve it still, and prometheus_client cannot remove from its files
         for gauge in (self.queue_depth, self.shapes, self.graph_bytes, self.warmup_seconds, self.warmup_remaining):
             gauge.remove_by_labels({"model": model})
 
-    def exposition(self) -> bytes:
-        """The text that Prometheus scrapes, of all processes where there are several."""
-        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-            return generate_latest(self._registry)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)
-        return generate_latest(registry)
+    async def exposition(self) -> bytes:
+        """The text that Prometheus scrapes, of all processes where there are several. Raises ProcessEnded."""
+        if self._together is not None:
+            return (await self._together.ask("")).encode()
+        return b"".join(await in_steps(self.pieces()))
+
+    async def close(self) -> None:
+        """Ends what reads the metrics of several processes."""
+        if self._together is not None:
+            await self._together.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text of this process's metrics, in pieces that take a fraction of a millisecond each."""
+        last = ""
+        for metric in self._registry.collect():
+            text = generate_latest(_Collected(metric))
+            yield text.split(b"\n", 2)[2] if metric.name == last else text  # its HELP and TYPE were given before
+            last = metric.name
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, namespace="preheat", registry=self._registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from types import SimpleNamespace
 
@@ -66,7 +67,7 @@ def test_each_visible_device_has_its_gauges(monkeypatch: pytest.MonkeyPatch, met
     monkeypatch.setitem(sys.modules, "pynvml", library())
     gauges = DeviceGauges(metrics, {"CUDA_VISIBLE_DEVICES": "1"})
     gauges.look()
-    text = metrics.exposition().decode()
+    text = asyncio.run(metrics.exposition()).decode()
     assert gauges.present
     assert 'preheat_device_info{device="1",driver="580.1",name="GPU of device 1"} 1.0' in text
     assert 'preheat_device_memory_bytes{device="1",kind="used"} 3000.0' in text
@@ -77,7 +78,7 @@ def test_each_visible_device_has_its_gauges(monkeypatch: pytest.MonkeyPatch, met
 def test_all_devices_where_none_is_chosen(monkeypatch: pytest.MonkeyPatch, metrics: Metrics) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library())
     DeviceGauges(metrics, {}).look()
-    assert 'device="0"' in metrics.exposition().decode()
+    assert 'device="0"' in asyncio.run(metrics.exposition()).decode()
 
 
 def test_a_device_that_tells_nothing_is_logged(
@@ -97,7 +98,7 @@ def test_amds_library_tells_megabytes_and_percent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "amdsmi", amd())
     gauges = DeviceGauges(metrics, {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"})
     gauges.look()
-    text = metrics.exposition().decode()
+    text = asyncio.run(metrics.exposition()).decode()
     assert gauges.present
     assert 'preheat_device_info{device="1",driver="6.12.12",name="AMD Instinct MI300X"} 1.0' in text
     used = next(line for line in text.splitlines() if line.startswith("preheat_device_memory_bytes") and "used" in line)
@@ -109,7 +110,7 @@ def test_amds_library_tells_megabytes_and_percent(monkeypatch: pytest.MonkeyPatc
 def test_what_amds_library_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch, metrics: Metrics) -> None:
     monkeypatch.setitem(sys.modules, "amdsmi", amd(count=1, activity="N/A"))
     DeviceGauges(metrics, {}).look()
-    text = metrics.exposition().decode()
+    text = asyncio.run(metrics.exposition()).decode()
     assert 'kind="total"' in text and 'preheat_device_busy_ratio{device="0"}' not in text
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_what_was_recorded_is_counted_once() -> None:
     recorder.rejected("queue_full")
     for _ in range(2):
         recorder.flush()
-    text = metrics.exposition()
+    text = asyncio.run(metrics.exposition())
     assert value(text, "preheat_requests_total", code="200", protocol="oip") == 2
     assert value(text, "preheat_requests_total", code="400", protocol="torchserve", version="1") == 1
     assert value(text, "preheat_shape_lookups_total", outcome="warm") == 1
@@ -82,11 +83,20 @@ def test_what_was_recorded_is_counted_once() -> None:
 
 
 def test_any_process_answers_a_scrape_for_all(tmp_path: Path) -> None:
-    program = (
-        "from serving.metrics.metrics import Metrics; m = Metrics(); m.requests.labels('m', '1', 'oip', '200').inc(3);"
-        "m.request_seconds.labels('m', '1').observe_many([0.1, 0.2]); m.queue_depth.labels('m').set(2);"
-        "print(m.exposition().decode())"
-    )
+    program = """
+import asyncio
+from serving.metrics.metrics import Metrics
+
+async def main():
+    metrics = Metrics()
+    metrics.requests.labels("m", "1", "oip", "200").inc(3)
+    metrics.request_seconds.labels("m", "1").observe_many([0.1, 0.2])
+    metrics.queue_depth.labels("m").set(2)
+    print((await metrics.exposition()).decode())
+    await metrics.close()
+
+asyncio.run(main())
+"""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     outputs = [
         subprocess.run(
@@ -100,5 +110,56 @@ def test_any_process_answers_a_scrape_for_all(tmp_path: Path) -> None:
 
 
 def test_a_registry_without_requests_is_valid_exposition() -> None:
-    assert list(text_string_to_metric_families(Metrics().exposition().decode()))
+    assert list(text_string_to_metric_families(asyncio.run(Metrics().exposition()).decode()))
     assert generate_latest(CollectorRegistry()) == b""
+
+
+def test_text_in_pieces_is_the_text() -> None:
+    """Prometheus takes a family whose lines are apart, or whose type is said twice, for a fault."""
+    metrics = Metrics()
+    for number in range(50):
+        metrics.shape_seconds.labels("m", f"x=1x{number}:fp32").observe_many([0.1, number])
+    pieces = list(metrics.pieces())
+    assert max(piece.count(b"\n") for piece in pieces) < 50
+    text = b"".join(pieces)
+    whole = list(dict.fromkeys(generate_latest(metrics._registry).splitlines()))  # heads come with each piece there
+    assert text.splitlines() == whole
+    families = list(text_string_to_metric_families(text.decode()))
+    assert len({family.name for family in families}) == len(families)
+    assert value(text, "preheat_shape_seconds_count", shape="x=1x49:fp32") == 2
+
+
+def test_calls_that_overlap_count_everything_once_and_none_ends_before_its_own() -> None:
+    metrics = Metrics()
+    recorder = Recorder(metrics, "m", "1")
+
+    def add(count: int) -> None:
+        for number in range(count):
+            recorder.add(Sample("oip", 200, 0.1, Outcome.WARM, f"x=1x{number % 40}:fp32", STAGES, 1, 0))
+
+    def counted() -> float:
+        text = b"".join(metrics.pieces())
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+            if sample.name == "preheat_shape_seconds_count"
+        )
+
+    add(600)
+    first = recorder.steps()
+    next(first)
+    add(300)
+    second, third = recorder.steps(), recorder.steps()
+    for _ in range(3):
+        for each in (second, third, first):
+            next(each)
+    assert len(list(third)) > 3  # more than it had to do for itself, since two others were not through
+    assert counted() == 900
+    assert list(second) == list(first) == []
+    add(5)
+    begun = recorder.steps()
+    next(begun)
+    recorder.flush()
+    assert counted() == 905
+    assert list(begun) == [] and counted() == 905

@@ -1,0 +1,79 @@
+"""Work in a process beside the server, for what takes Python long: a thread would hold the interpreter's lock, and
+requests would wait for it.
+
+Such a process is a module with a main program that calls ``serve``. It answers each line of its input with one line of
+JSON, and ends with its input: so it goes when the server does, however that went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_NICE = 10
+_LINE_BYTES = 256 << 20  # of an answer
+_END_SECONDS = 5.0  # for a process whose input has ended
+
+
+class ProcessEnded(Exception):
+    """A process beside the server is gone."""
+
+
+class Beside:
+    """Asks a process, which begins with the first question. Used on one event loop; questions wait for each other."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._command = (sys.executable, "-m", module, *arguments)
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, line: str) -> Any:
+        """The answer; raises ProcessEnded where there is none. The next question then begins a new process."""
+        async with self._turn:
+            try:
+                return await self._ask(line)
+            except (OSError, ValueError) as error:  # it was killed, say, or there is no memory for it
+                await self.close()
+                raise ProcessEnded(f"{self._command[2]}: {error}") from error
+
+    async def close(self) -> None:
+        """Ends the process, if there is one."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _END_SECONDS)
+        except asyncio.TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _ask(self, line: str) -> Any:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES,
+                start_new_session=True,  # what a terminal sends to the server is for the server
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(f"{line}\n".encode())
+        await process.stdin.drain()
+        answer = await process.stdout.readline()
+        if not answer.endswith(b"\n"):
+            raise OSError(f"process {process.pid} has ended")
+        return json.loads(answer)
+
+
+def serve(answer: Callable[[str], object]) -> None:
+    """The main program of such a process: answers each line, at low priority, until there are no more."""
+    os.nice(_NICE)
+    for line in sys.stdin:
+        print(json.dumps(answer(line.rstrip("\n"))), flush=True)
