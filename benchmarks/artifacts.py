@@ -36,6 +36,7 @@ console = Console(stderr=True)
 _MODEL = Path(__file__).parent / "models" / "resnet18"
 _SHAPES = ((1, 3, 64, 64), (4, 3, 96, 96))
 _FILE = "artifacts"
+_CPU = "the CPU"
 
 
 @app.command()
@@ -67,8 +68,9 @@ def main(
     title = "Inductor's directory or its artifacts"
     data = {"sizes": sizes, "first": first, "directory": from_directory, "artifacts": from_artifacts}
     how = " ".join((__doc__ or "").partition("artifacts\n\n")[2].split()) + f" Here: {first['device']}."
-    records.write("artifacts", title, how, {"A fresh process": records.table(head, rows)}, [], data, out)
-    console.print((out / "artifacts.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+    name = "artifacts" if first["device"] == _CPU else "artifacts-gpu"
+    records.write(name, title, how, {"A fresh process": records.table(head, rows)}, [], data, out, module="artifacts")
+    console.print((out / f"{name}.md").read_text(encoding="utf-8"), markup=False, highlight=False)
 
 
 def _run(root: Path, phase: Phase, *more: str) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def _compile(load: Path | None, save: Path | None) -> dict[str, Any]:
         found = torch.compiler.save_cache_artifacts()
         assert found is not None
         save.write_bytes(found[0])
-    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
+    name = torch.cuda.get_device_name() if device == "cuda" else _CPU
     return {"device": name, "load": loaded, "seconds": seconds, "misses": sum(InductorStore().misses().values())}
 
 

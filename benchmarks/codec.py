@@ -24,6 +24,7 @@ from benchmarks import records
 from benchmarks.records import Check
 from handlers.spec import TensorSpec
 from serving.http import oip
+from serving.http.oip_answers import encode
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -81,10 +82,10 @@ def measure(rounds: int) -> dict[str, float]:
         "decode binary, 602 KB, aligned (a view)": lambda: IMAGE.decode(aligned, aligned_head),
         "decode binary, 602 KB, not aligned (a copy)": lambda: IMAGE.decode(shifted, shifted_head),
         "decode binary, 16 bytes": lambda: SMALL.decode(tiny_binary, tiny_head),
-        SMALL_ANSWER: lambda: oip.encode("m", "1", request, logits),
-        "encode binary, 16 bytes": lambda: oip.encode("m", "1", binary_request, logits),
-        "encode JSON, 150,528 floats": lambda: oip.encode("m", "1", request, {"y": image}),
-        "encode binary, 602 KB": lambda: oip.encode("m", "1", binary_request, {"y": image}),
+        SMALL_ANSWER: lambda: encode("m", "1", request, logits),
+        "encode binary, 16 bytes": lambda: encode("m", "1", binary_request, logits),
+        "encode JSON, 150,528 floats": lambda: encode("m", "1", request, {"y": image}),
+        "encode binary, 602 KB": lambda: encode("m", "1", binary_request, {"y": image}),
     }
     return {name: best_microseconds(call, rounds) for name, call in cases.items()}
 

@@ -24,7 +24,7 @@ from serving.lanes.job import ClientGone, Job, LaneClosed, QueueFull, Settle
 from serving.lanes.lane import Lane
 from serving.lanes.outstanding import Gone, Outstanding
 from serving.lanes.warming import Replayed, coverage, replay, shortfall
-from serving.lanes.warmset import Outcome, WarmSet
+from serving.lanes.warmset import Dims, Outcome, WarmSet
 from serving.metrics.metrics import Metrics
 from serving.metrics.recorder import Recorder
 from warmup.plan import Plan
@@ -96,6 +96,8 @@ class ServedModel:
         )
         self.cold = ColdTraffic(self.spec, self._open, self._deliver)
         self._memory: HostMemory | None = None
+        self._reads_mapped: set[Shape] = set()
+        self._loaded = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -128,6 +130,28 @@ class ServedModel:
         """Memory in which inputs of ``size`` bytes are best received; None where any will do."""
         return self._memory.take(size) if self._memory is not None else None
 
+    @property
+    def loaded(self) -> bool:
+        """Whether there is an engine."""
+        return self._loaded.is_set()
+
+    async def wait_loaded(self) -> None:
+        """Waits for that; for ever, where the engine cannot be had."""
+        await self._loaded.wait()
+
+    async def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
+        """See ``Engine.map_memory``; there has to be an engine. Raises whatever it does, or LaneClosed."""
+        return await asyncio.wrap_future(self._lane.call(lambda engine: engine.map_memory(descriptor, offset, size)))
+
+    def reads_mapped(self, dims: Dims) -> bool:
+        """Whether inputs of these dims may lie in memory that ``map_memory`` gave: then nobody here looks at them. A
+        handler that checks them would, and so does what pads a request, and all that share its batch."""
+        route = self.warm.find(dims)
+        if route.tails is None or self.spec.cold == "pad" or type(self.handler).check is not Handler.check:
+            return False
+        batches = [rows for rows in self.warm.group(route.tails).batches if rows >= route.rows]
+        return all(self.warm.shape(route.tails, rows) in self._reads_mapped for rows in batches)
+
     async def start(self) -> None:
         """Loads the engine and replays the proven shapes; the outcome is in ``state`` and ``error``."""
         try:
@@ -138,6 +162,7 @@ class ServedModel:
             self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
             self._check_outputs()
             self.state = State.WARMING
+            self._loaded.set()
             await asyncio.to_thread(_settle_objects)
             await self._replay()
         except Exception as error:  # whatever a framework raises, the server lives on and says why
@@ -203,14 +228,16 @@ class ServedModel:
         return [by_shape[shape] for shape in order]
 
     async def _admit(self, proof: ShapeProof) -> None:
-        def warm(engine: Engine) -> tuple[Replayed, int]:
-            return replay(engine, proof), engine.graph_bytes
+        def warm(engine: Engine) -> tuple[Replayed, int, bool]:
+            return replay(engine, proof), engine.graph_bytes, engine.reads_mapped(proof.shape)
 
-        replayed, graphs = await asyncio.wrap_future(self._lane.call(warm))
+        replayed, graphs, reads_mapped = await asyncio.wrap_future(self._lane.call(warm))
         if replayed.note:
             self.notes[proof.shape] = replayed.note
             log.warning("model %s: %s %s", self.name, proof.shape, replayed.note)
         self._metrics.graph_bytes.labels(self.name).set(graphs)
+        if reads_mapped:
+            self._reads_mapped.add(proof.shape)
         self.warm.admit(proof.shape, replayed.seconds)
         self.recorder.expect(proof.shape.text)
 

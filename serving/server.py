@@ -59,9 +59,12 @@ class Server:
         token: str,
         drain: Drain,
         late: bool = False,
+        allow_client_shm: bool = False,
     ) -> None:
-        """``late``: listen only when the models have started, for a process that takes the place of a dead one."""
+        """``late``: listen only when the models have started, for a process that takes the place of a dead one.
+        ``allow_client_shm``: see ``Application``."""
         self._late = late
+        self._allow_client_shm = allow_client_shm
         self._prepared = prepared
         self._bound = bound
         self._admin_bound = admin
@@ -86,7 +89,7 @@ class Server:
         if self._prepared.bundle is not None:
             _describe(self._prepared.bundle, metrics)
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="handler")
-        application = Application(repository, executor)
+        application = Application(repository, executor, self._allow_client_shm)
         server = HttpServer(application, self._bound, body_threads(usable_cores()))
         servers = [server]
         if self._admin_bound is not None:

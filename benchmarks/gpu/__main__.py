@@ -19,7 +19,7 @@ from benchmarks.gpu.device import facts
 from benchmarks.gpu.measure import measure, prove
 from benchmarks.gpu.several import several
 from benchmarks.gpu.subject import DRY, SUBJECTS, Subject
-from benchmarks.gpu.summary import checks, plot, rows
+from benchmarks.gpu.summary import checks, paused, plot, rows
 from benchmarks.records import Check
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -79,8 +79,10 @@ def _write(name: str, data: dict[str, Any], out: Path) -> None:
         f"Rewritten in the graphs: {'; '.join(_rewritten(models, data['execution']))}. Medians of "
         f"{data['runs']} server starts. `first` are the first 1,500 requests after ready (of the handler: of a new "
         "process), `steady` the next, one client; `many` are 32 clients; `full` are 32 whose requests all have batch "
-        "8. The eager engine is this server without graphs; the "
-        f"eager handler runs in process, without HTTP. All of it took {data['seconds']:.0f} s.",
+        "8; `in shared memory`: the tensors are there, and not sent. The eager engine is this server without graphs; "
+        "the eager handler runs in process, without HTTP. Pauses of a process that only looks at the clock: "
+        f"{'; '.join(paused(one['runs']) for one in models.values() if one['runs'])}. "
+        f"All of it took {data['seconds']:.0f} s.",
         {
             "Times": records.table(["", "P50", "P95", "P99", "max", "requests/s"], table),
             "From the quickest request to the slowest": f"![Times of requests]({name}.png)",

@@ -10,13 +10,14 @@ from typing import Any
 
 from serving.bench import BenchResult, run
 from serving.bench.latency import summarize
+from serving.bench.traffic import Encoding
 
 _CURVE = 200  # points of the percentile curve that is kept
 
 
-def one(url: str, name: str, requests: int, seed: int) -> BenchResult:
+def one(url: str, name: str, requests: int, seed: int, encoding: Encoding = "binary") -> BenchResult:
     """One client, one request at a time."""
-    return run(url, name, requests=requests, concurrency=1, first=requests, seed=seed)
+    return run(url, name, requests=requests, concurrency=1, first=requests, seed=seed, encoding=encoding)
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,17 @@ class Clients:
         self._pool.terminate()
         self._pool.join()
 
-    def flood(self, url: str, name: str, requests: int, seed: int = 0, batch: int | None = None) -> dict[str, Any]:
+    def flood(
+        self,
+        url: str,
+        name: str,
+        requests: int,
+        seed: int = 0,
+        batch: int | None = None,
+        encoding: Encoding = "binary",
+    ) -> dict[str, Any]:
         """``requests`` from each process at once; their times together, and the sum of their requests a second."""
-        asked = [(url, name, self._each, requests, seed + number, batch) for number in range(self._processes)]
+        asked = [(url, name, self._each, requests, seed + number, batch, encoding) for number in range(self._processes)]
         results = self._pool.starmap(_run, asked, chunksize=1)
         samples = [sample for result in results for sample in result.samples]
         bad = [sample.code for sample in samples if not sample.ok]
@@ -71,8 +80,12 @@ def _import(number: int) -> None:
     """Nothing: where this runs, all that this module imports is there."""
 
 
-def _run(url: str, name: str, each: int, requests: int, seed: int, batch: int | None) -> BenchResult:
-    return run(url, name, requests=requests, concurrency=each, first=requests, batch=batch, seed=seed)
+def _run(
+    url: str, name: str, each: int, requests: int, seed: int, batch: int | None, encoding: Encoding
+) -> BenchResult:
+    return run(
+        url, name, requests=requests, concurrency=each, first=requests, batch=batch, seed=seed, encoding=encoding
+    )
 
 
 def numbers(result: BenchResult) -> dict[str, Any]:

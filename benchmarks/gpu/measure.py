@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.gpu.clients import Clients, numbers, one
 from benchmarks.gpu.device import Busy
+from benchmarks.gpu.pauses import pauses
 from benchmarks.gpu.server import Figures, batches, serving, stages, warm
 from benchmarks.gpu.subject import Subject
 from serving.bench import BenchResult
@@ -52,6 +53,9 @@ def measure(subject: Subject, folder: Path, runs: int, clients: Clients, found: 
             with start() as (server, seconds):
                 found["runs"].append(_graphs(subject, server, seconds, clients))
             tell(f"{subject.name}, run {number}", found["runs"][-1])
+        if not subject.together:
+            found["shared_first"] = [_shared_first(subject, folder) for _ in range(runs)]
+            tell(f"{subject.name}, first in shared memory", found["shared_first"])
         with starts[-1]() as (server, seconds):
             found["eager"] = _eager(subject, server, seconds, clients)
     tell(f"{subject.name}, eager engine", found["eager"])
@@ -67,12 +71,12 @@ def _eager(subject: Subject, server: ServerProcess, ready: float, clients: Clien
 
 
 def _serve(subject: Subject, folder: Path, kind: str) -> AbstractContextManager[tuple[ServerProcess, float]]:
-    return serving(subject.name, folder / kind, folder / f"{kind}-bundle")
+    return serving(subject.name, folder / kind, folder / f"{kind}-bundle", "--allow-client-shm")
 
 
 def _graphs(subject: Subject, server: ServerProcess, ready: float, clients: Clients) -> dict[str, Any]:
     """One server with graphs, from when it was ready: the first requests, the next, 32 clients, 32 with the largest
-    batch only."""
+    batch only; the same without the first in shared memory."""
     name, looks = subject.name, [Figures(server)]
     first = one(server.url, name, subject.first, seed=0)
     looks.append(Figures(server))
@@ -94,8 +98,27 @@ def _graphs(subject: Subject, server: ServerProcess, ready: float, clients: Clie
         found[label] |= {"busy": busy.percent, "busy_samples": busy.seen}
         found[label]["rows"] = batches(looks[-2], looks[-1])
     pairs = zip(("steady", "many", "full"), looks[1:], looks[2:], strict=False)
+    found["shared"] = _shared(subject, server, clients)
+    found["pauses"] = pauses()
     found["stages"] = {label: stages(before, after) for label, before, after in pairs}
     return found
+
+
+def _shared(subject: Subject, server: ServerProcess, clients: Clients) -> dict[str, Any]:
+    """The same requests with their tensors in shared memory."""
+    name, where = subject.name, "shared-memory"
+    found: dict[str, Any] = {"steady": numbers(one(server.url, name, subject.first, seed=1, encoding=where))}
+    for label, count, batch in (("many", subject.many, None), ("full", subject.full, max(subject.batches))):
+        with Busy() as busy:
+            found[label] = clients.flood(server.url, name, count, seed=10, batch=batch, encoding=where)
+        found[label] |= {"busy": busy.percent}
+    return found
+
+
+def _shared_first(subject: Subject, folder: Path) -> dict[str, Any]:
+    """The first requests of a server, in shared memory."""
+    with _serve(subject, folder, "graph") as (server, _):
+        return numbers(one(server.url, subject.name, subject.first, seed=0, encoding="shared-memory"))
 
 
 def _handler(subject: Subject, store: Path) -> dict[str, Any]:

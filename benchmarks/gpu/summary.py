@@ -11,6 +11,7 @@ from benchmarks.records import Check
 from handlers.engines.graph import EAGERLY
 
 _PARTS = ("first", "steady")
+_KEYS = ("p50", "p95", "p99", "max")
 
 
 def median(found: Mapping[str, Any], part: str, number: str) -> float:
@@ -59,6 +60,16 @@ def checks(name: str, found: Mapping[str, Any]) -> list[Check]:
             proof["proven"] == found["shapes"] and not eagerly,
         ),
     ]
+    memory_first = found.get("shared_first")
+    shared = _medians(memory_first or [run["shared"]["steady"] for run in runs])
+    listed += [
+        ("in shared memory: P99 at most 4.0 ms", ms(shared["p99"]), shared["p99"] <= 4e-3),
+        (
+            f"in shared memory: none of the {'first' if memory_first else 'next'} {{count:,}} over 3 times their P50",
+            f"{ms(shared['max'])} / {ms(shared['p50'])} = {shared['max'] / shared['p50']:.1f}",
+            shared["max"] <= 3 * shared["p50"],
+        ),
+    ]
     if "eager" in found:
         eager = statistics.median(many["per_second"] for many in found["eager"]["many"])
         listed.append(
@@ -75,21 +86,38 @@ def checks(name: str, found: Mapping[str, Any]) -> list[Check]:
     return [Check(f"{name}: {wanted.format(count=count)}", seen, holds) for wanted, seen, holds in listed]
 
 
+def _medians(runs: list[Mapping[str, Any]]) -> dict[str, float]:
+    return {key: statistics.median(run["times"][key] for run in runs) for key in _KEYS}
+
+
 def rows(name: str, found: Mapping[str, Any]) -> list[list[str]]:
     """The table of times: medians over the runs."""
 
     def row(label: str, runs: list[Mapping[str, Any]]) -> list[str]:
-        times = [ms(statistics.median(run["times"][key] for run in runs)) for key in ("p50", "p95", "p99", "max")]
+        times = [ms(seconds) for seconds in _medians(runs).values()]
         return [f"{name}, {label}", *times, f"{statistics.median(run['per_second'] for run in runs):,.0f}"]
 
     graphs, eager, handler = found["runs"], found.get("eager"), found.get("handler")
     listed = [row(f"graphs, {part}", [run[part] for run in graphs]) for part in (*_PARTS, "many", "full")]
+    if "shared_first" in found:
+        listed.append(row("graphs, first, in shared memory", found["shared_first"]))
+    listed += [
+        row(f"graphs, {part}, in shared memory", [run["shared"][part] for run in graphs])
+        for part in ("steady", "many", "full")
+    ]
     if eager:
         listed += [row(f"eager engine, {part}", [eager[part]]) for part in _PARTS]
         listed.append(row("eager engine, many", eager["many"]))
     if handler:
         listed += [row(f"eager handler, {part}", [handler[part]]) for part in _PARTS]
     return listed
+
+
+def paused(runs: list[Mapping[str, Any]]) -> str:
+    """How long the machine itself keeps processes from running."""
+    longest = max(run["pauses"]["longest"] for run in runs)
+    often = statistics.median(run["pauses"]["per_second"] for run in runs)
+    return f"{ms(longest)} at most, {often:.1f} a second over 1 ms"
 
 
 def plot(models: Mapping[str, Mapping[str, Any]], path: Path) -> None:

@@ -63,6 +63,17 @@ class Engine(ABC):
         whenever it is asked for. Asked for after ``expect``."""
         return None
 
+    def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
+        """Maps ``size`` bytes of a file that another process shares. What lies there is then an input for ``start`` and
+        ``start_joined`` without a copy, of shapes that ``reads_mapped``; nobody else may look at it, since that could
+        end the process (``handlers.engines.mapping``). None where the device takes no inputs from the host's memory by
+        itself; raises OSError or RuntimeError where it cannot be had."""
+        return None
+
+    def reads_mapped(self, shape: Shape) -> bool:
+        """Whether inputs of a warm shape may lie in such memory."""
+        return False
+
     def finish(self, started: object) -> Tensors:
         """Waits for what ``start`` returned, and gives the outputs as ``run`` does."""
         assert isinstance(started, dict)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ import torch
 from handlers.engines.closeness import difference, telling
 from handlers.engines.compiling import Forward
 from handlers.engines.hostmemory import HostMemory
+from handlers.engines.mapping import MappedMemory
 from handlers.engines.memory import Need, admitted, scaled
 from handlers.engines.staging import Arena, as_array, layout, source
 from handlers.shapes import Shape
@@ -87,7 +89,7 @@ class Graphs:
         self._captured: dict[object, tuple[_Side, ...]] = {}
         self._weights: Mapping[Shape, float] = {}
         self._needs: dict[Shape, Need] = {}
-        self._readable: HostMemory | None = None
+        self._readable: WeakSet[HostMemory | MappedMemory] = WeakSet()
         torch.cuda.set_stream(self._slots[0].stream)  # of this thread, for what runs eagerly
 
     def __contains__(self, key: object) -> bool:
@@ -108,9 +110,9 @@ class Graphs:
         """Says which shapes will be warmed, with their shares of the traffic: what the budget is divided by."""
         self._weights = weights
 
-    def reads(self, memory: HostMemory) -> None:
-        """Inputs in this memory are read by the device where they lie."""
-        self._readable = memory
+    def reads(self, memory: HostMemory | MappedMemory) -> None:
+        """Inputs in this memory are read by the device where they lie, for as long as somebody else keeps it."""
+        self._readable.add(memory)
 
     def capture(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], variant: Forward | None = None) -> str:
         """Makes a graph of ``shape`` from example inputs on the host; says why not where there is none.
@@ -185,7 +187,7 @@ class Graphs:
             slot, side = self._slots[number], sides[number]
             with torch.inference_mode(), torch.cuda.stream(slot.stream):
                 columns = zip(*parts, strict=True)
-                sources = [source(self._readable, going, part) for going, part in zip(side.going, columns, strict=True)]
+                sources = [source(self._reads, going, part) for going, part in zip(side.going, columns, strict=True)]
                 for index, (target, pieces) in enumerate(zip(side.inputs, sources, strict=True)):
                     filled = _fill(target, pieces)
                     if target.dim() and filled < target.shape[0]:
@@ -212,10 +214,13 @@ class Graphs:
         for slot in self._slots:
             slot.stream.synchronize()
         self._captured.clear()
-        self._readable = None
+        self._readable.clear()
         del self._forward
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         torch.cuda.empty_cache()
+
+    def _reads(self, address: int) -> bool:
+        return any(memory.holds(address) for memory in self._readable)
 
     def _rehearse(self, shape: Shape, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Need]:
         """Runs the model twice: the outputs, and what memory its graphs will take."""

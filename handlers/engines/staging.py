@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from handlers.engines.hostmemory import HostMemory
-
 _ALIGNMENT = 512  # bytes; what the CUDA allocator gives, so that views in an arena are aligned as tensors are
 # From here on PyTorch's threads copy faster than one; below, waking them costs more, and they spin after it.
 _THREADED = 4 << 20
@@ -61,9 +59,10 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def source(readable: HostMemory | None, place: torch.Tensor, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Where the device is to read an input that lies in parts: where they are, or in ``place`` where it cannot."""
-    there = [readable is not None and readable.holds(part.data_ptr()) for part in parts]
+def source(reads: Callable[[int], bool], place: torch.Tensor, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Where the device is to read an input that lies in parts: where they are, if it ``reads`` at their addresses, else
+    in ``place``."""
+    there = [reads(part.data_ptr()) for part in parts]
     row = 0
     found = []
     for part, stays in zip(parts, there, strict=True):

@@ -23,6 +23,7 @@ from handlers.engines.engine import Engine, example, joined
 from handlers.engines.graph import EAGERLY, SLOTS, Graphs, Replay
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.layout import quicker
+from handlers.engines.mapping import map_memory
 from handlers.engines.memory import largest_first
 from handlers.engines.module import DTYPES, Forward, build_module, first_line, forward
 from handlers.engines.pinning import pinned
@@ -142,6 +143,17 @@ class TorchEngine(Engine):
             self._host_memory = pinned(size)
             self._graphs.reads(self._host_memory)
         return self._host_memory
+
+    def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
+        if self._graphs is None:
+            return None
+        memory, view = map_memory(descriptor, offset, size)
+        self._graphs.reads(memory)
+        return view
+
+    def reads_mapped(self, shape: Shape) -> bool:
+        key = tuple((tensor.dims, tensor.numpy_dtype) for tensor in shape)
+        return self._graphs is not None and key in self._graphs
 
     def finish(self, started: object) -> Tensors:
         if self._graphs is None or not isinstance(started, Replay):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,10 +19,13 @@ from serving.bench.exposition import ExpositionError, Lookups, lookups
 from serving.bench.load import Sample, Tick, closed_loop, open_loop, poisson
 from serving.bench.machine import command_line, this_machine
 from serving.bench.result import BenchResult
+from serving.bench.sharedmemory import SharedExamples, shared_examples
 from serving.bench.traffic import (
+    Ask,
     Encoding,
     TrafficError,
     WeightedShapes,
+    examples,
     file_asks,
     of_batch,
     sequence,
@@ -63,19 +67,24 @@ def run(
         if number <= 0:
             raise BenchError(f"{name} must be above 0, not {number}")
     try:
-        target = Target.parse(url)
-        asks = file_asks(model, images) if images else None
-        if asks is None:
-            wanted = shapes if shapes is not None else planned(uvloop.run(_get(target, f"/v2/models/{model}/shapes")))
-            asks = tensor_asks(model, wanted if batch is None else of_batch(wanted, batch), encoding)
-        order = sequence([ask.weight for ask in asks], requests, seed)
-        encoded = [target.encode(ask) for ask in asks]
-        if rate:
-            load = open_loop(target, encoded, order, poisson(rate, requests, seed), timeout, tick)
-        else:
-            load = closed_loop(target, encoded, order, concurrency, timeout, tick)
-        machine = this_machine()
-        measured = uvloop.run(_measure(target, model, load))
+        with ExitStack() as shared:
+            target = Target.parse(url)
+            asks = file_asks(model, images) if images else None
+            if asks is None:
+                wanted = (
+                    shapes if shapes is not None else planned(uvloop.run(_get(target, f"/v2/models/{model}/shapes")))
+                )
+                wanted = wanted if batch is None else of_batch(wanted, batch)
+                memory = shared.enter_context(_registered(target, wanted)) if encoding == "shared-memory" else None
+                asks = tensor_asks(model, wanted, encoding, memory)
+            order = sequence([ask.weight for ask in asks], requests, seed)
+            encoded = [target.encode(ask) for ask in asks]
+            if rate:
+                load = open_loop(target, encoded, order, poisson(rate, requests, seed), timeout, tick)
+            else:
+                load = closed_loop(target, encoded, order, concurrency, timeout, tick)
+            machine = this_machine()
+            measured = uvloop.run(_measure(target, model, load))
     except (ClientError, TrafficError, ExpositionError) as error:
         raise BenchError(str(error)) from error
     return BenchResult(
@@ -106,6 +115,20 @@ def planned(answer: Answer) -> list[tuple[Shape, float]]:
         return [(Shape.parse(entry["shape"]), float(entry["weight"])) for entry in shapes]
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(f"the server's list of shapes cannot be read: {error!r}") from error
+
+
+@contextmanager
+def _registered(target: Target, shapes: WeightedShapes) -> Iterator[SharedExamples]:
+    """Examples in shared memory that the server knows of; raises BenchError where it takes none."""
+    with shared_examples(examples(shapes)) as shared:
+        region = f"/v2/systemsharedmemory/region/{shared.region}"
+        answer = uvloop.run(_post(target, f"{region}/register", {"key": shared.key, "byte_size": shared.size}))
+        if answer.status != 200:
+            raise BenchError(f"the server takes no shared memory (status {answer.status}): {answer.body.decode()}")
+        try:
+            yield shared
+        finally:
+            uvloop.run(_post(target, f"{region}/unregister", {}))
 
 
 @dataclass(frozen=True)
@@ -141,10 +164,19 @@ async def _lookups(target: Target, model: str) -> Lookups | None:
 
 
 async def _get(target: Target, path: str) -> Answer:
+    return await _once(target, f"GET {path}", target.get(path))
+
+
+async def _post(target: Target, path: str, document: Mapping[str, object]) -> Answer:
+    ask = Ask(path, 1.0, path, {"Content-Type": "application/json"}, (json.dumps(document).encode(),))
+    return await _once(target, f"POST {path}", target.encode(ask))
+
+
+async def _once(target: Target, what: str, request: Sequence[bytes | memoryview]) -> Answer:
     connection = await target.connect()
     try:
-        return await connection.send(target.get(path), timeout=30.0)
+        return await connection.send(request, timeout=30.0)
     except ClientError as error:
-        raise ClientError(f"GET {path}: {error}") from error
+        raise ClientError(f"{what}: {error}") from error
     finally:
         connection.close()

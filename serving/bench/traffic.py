@@ -14,8 +14,9 @@ import orjson
 
 from handlers.engines.engine import example
 from handlers.shapes import DTYPES, Shape, ShapeError, TensorShape
+from serving.bench.sharedmemory import SharedExamples
 
-Encoding = Literal["binary", "json"]
+Encoding = Literal["binary", "json", "shared-memory"]
 ALIGNMENT = 8  # JSON may end in spaces: they put the tensor where a server can use it as it lies, without a copy
 _ALIGNMENT = 64  # of the first tensor's bytes in a body: where they are not aligned, the server has to copy them
 WeightedShapes = Sequence[tuple[Shape, float]]
@@ -41,13 +42,20 @@ class Ask:
         return sum(len(part) for part in self.body)
 
 
-def tensor_asks(model: str, shapes: WeightedShapes, encoding: Encoding = "binary") -> tuple[Ask, ...]:
-    """Open Inference Protocol requests, in JSON or with the binary tensor extension, one for each shape.
+def tensor_asks(
+    model: str, shapes: WeightedShapes, encoding: Encoding = "binary", shared: SharedExamples | None = None
+) -> tuple[Ask, ...]:
+    """Open Inference Protocol requests, one for each shape: in JSON, with the binary tensor extension, or of tensors in
+    shared memory, which must be given then.
 
     All tensors of a dtype share one buffer of example values, so that many large shapes need little memory.
     """
-    values = _examples(shapes)
     path = f"/v2/models/{model}/infer"
+    if encoding == "shared-memory":
+        if shared is None:
+            raise TrafficError("tensors in shared memory need the memory")
+        return tuple(Ask(shape.text, weight, path, *_shared(shape, shared)) for shape, weight in shapes)
+    values = examples(shapes)
     encode = _binary if encoding == "binary" else _json
     return tuple(Ask(shape.text, weight, path, *encode(shape, values)) for shape, weight in shapes)
 
@@ -94,7 +102,8 @@ def of_batch(shapes: WeightedShapes, batch: int) -> list[tuple[Shape, float]]:
     return kept
 
 
-def _examples(shapes: WeightedShapes) -> dict[str, np.ndarray]:
+def examples(shapes: WeightedShapes) -> dict[str, np.ndarray]:
+    """Example values of each dtype, as many as the largest tensor has."""
     largest: dict[str, int] = {}
     for shape, _ in shapes:
         for tensor in shape:
@@ -120,6 +129,22 @@ def _json(shape: Shape, values: Mapping[str, np.ndarray]) -> tuple[dict[str, str
             raise TrafficError(f"{shape}: the protocol's JSON form has no {tensor.dtype}; use the binary encoding")
     inputs = [_input(tensor) | {"data": values[tensor.dtype][: tensor.elements]} for tensor in shape]
     return {"Content-Type": "application/json"}, (orjson.dumps({"inputs": inputs}, option=orjson.OPT_SERIALIZE_NUMPY),)
+
+
+def _shared(shape: Shape, shared: SharedExamples) -> tuple[dict[str, str], tuple[bytes | memoryview, ...]]:
+    inputs = [
+        _input(tensor)
+        | {
+            "parameters": {
+                "shared_memory_region": shared.region,
+                "shared_memory_offset": shared.offsets[tensor.dtype],
+                "shared_memory_byte_size": tensor.elements * tensor.numpy_dtype.itemsize,
+            }
+        }
+        for tensor in shape
+    ]
+    document = {"inputs": inputs, "parameters": {"binary_data_output": True}}
+    return {"Content-Type": "application/json"}, (orjson.dumps(document),)
 
 
 def _input(tensor: TensorShape) -> dict[str, object]:

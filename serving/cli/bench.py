@@ -35,7 +35,9 @@ def bench(
     images: Annotated[
         list[Path] | None, typer.Option(help="Send this file, or the files in this folder, to /predictions instead.")
     ] = None,
-    encoding: Annotated[Literal["binary", "json"], typer.Option(help="How tensors travel.")] = "binary",
+    encoding: Annotated[
+        Literal["binary", "json", "shared-memory"], typer.Option(help="How tensors travel.")
+    ] = "binary",
     seed: Annotated[int, typer.Option(help="Same seed, same requests in the same order.")] = 0,
     timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds that an answer may take.")] = 120.0,
     label: Annotated[str, typer.Option(help="The run's name in tables and plots, as in cold or warm.")] = "",

@@ -60,6 +60,10 @@ def serve(
         str,
         typer.Option(help="Accelerators: all, or numbers such as 0,1; --processes for each, pinned to it."),
     ] = "",
+    allow_client_shm: Annotated[
+        bool,
+        typer.Option("--allow-client-shm", help="Clients on this host may have tensors in shared memory."),
+    ] = False,
     shared_port: Annotated[bool, typer.Option("--shared-port", hidden=True)] = False,
     late: Annotated[bool, typer.Option("--late", hidden=True)] = False,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")] = "info",
@@ -70,6 +74,8 @@ def serve(
         fail("--unproven and --bundle exclude each other")
     if (processes > 1 or devices) and admin_port > 0:
         fail("--admin-port is the port of one process; with --processes or --devices every process takes a free one")
+    if allow_client_shm and (processes > 1 or devices):
+        fail("--allow-client-shm is for one process, which the others would not hear of; start one server for each")
     if shared_port:
         end_with_parent()
     with reported(ModelError, BundleError, CannotListen, NoSuchAccelerator):
@@ -100,7 +106,8 @@ def serve(
             typer.echo(f"serving on http://{host}:{port}", err=True)
 
         async def serve_until_told() -> None:
-            await Server(prepared, bound, admin, token, Drain(drain_linger, drain_patience), late).run(started)
+            drain = Drain(drain_linger, drain_patience)
+            await Server(prepared, bound, admin, token, drain, late, allow_client_shm).run(started)
 
         _run(serve_until_told())
 

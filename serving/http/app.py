@@ -12,6 +12,7 @@ from serving.http.answers import JSON
 from serving.http.inference import Endpoint
 from serving.http.request import BodyLimits, Request
 from serving.http.routes import application
+from serving.http.sharedmemory import Regions
 from serving.http.tasks import Tasks
 from serving.model import ServedModel
 from serving.repository import Repository
@@ -27,16 +28,18 @@ class _Route(NamedTuple):
 class Application:
     """Answers for a repository of models."""
 
-    def __init__(self, repository: Repository, executor: Executor) -> None:
+    def __init__(self, repository: Repository, executor: Executor, allow_client_shm: bool = False) -> None:
+        """``allow_client_shm``: clients on the same host may have tensors in shared memory."""
+        self._regions = Regions(repository.models) if allow_client_shm else None
         self._repository = repository
         self._executor = executor
         self._routes: dict[tuple[str, str], _Route] = {}  # by method and path
-        self._pages = application(repository)
-        repository.on_change(self._route)
+        self._pages = application(repository, self._regions)
         self._in_flight = 0
         self._refusing = False
         self._idle = asyncio.Event()
         self._tasks = Tasks()
+        repository.on_change(self._route)
 
     def refuse(self) -> None:
         """Takes no inference requests any more: the server is about to end."""
@@ -50,8 +53,9 @@ class Application:
 
     def _route(self, models: tuple[ServedModel, ...]) -> None:
         routes: dict[tuple[str, str], _Route] = {}
+        known = {route.endpoint.model: route.endpoint for route in self._routes.values()}
         for model in models:
-            endpoint = Endpoint(model, self._executor)
+            endpoint = known.get(model) or self._endpoint(model)
             infer, predict = _Route(endpoint, endpoint.infer), _Route(endpoint, self._predicting(endpoint))
             for version in ("", f"/versions/{model.version}"):
                 routes["POST", f"/v2/models/{model.name}{version}/infer"] = infer
@@ -59,6 +63,11 @@ class Application:
                 for method in ("POST", "PUT"):
                     routes[method, f"/predictions/{model.name}{version}"] = predict
         self._routes = routes
+
+    def _endpoint(self, model: ServedModel) -> Endpoint:
+        if self._regions is not None:
+            self._tasks.begin(self._regions.map_into(model))
+        return Endpoint(model, self._executor, self._regions)
 
     def _predicting(self, endpoint: Endpoint) -> Callable[[Request], None]:
         return lambda request: self._tasks.begin(endpoint.predict(request))

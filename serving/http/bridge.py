@@ -14,6 +14,7 @@ from serving.lanes.job import ClientGone, RequestTimedOut
 
 log = logging.getLogger("preheat.http")
 
+LOCAL = "preheat.local"  # in a scope's extensions: whether the client is on this host
 LIMITS = BodyLimits(1 << 20, 30.0)  # nothing that goes this way has a large body
 
 
@@ -42,6 +43,7 @@ async def forward(application: Any, request: Request) -> None:
         "root_path": "",
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
         "client": None,
+        "extensions": {LOCAL: request.local},
         "server": None,
     }
     messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]

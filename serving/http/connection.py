@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 import orjson
@@ -207,6 +208,15 @@ class Connection(asyncio.BufferedProtocol):
             self._end(read=request.fault is None)
         elif self._waiting or self._to_proceed or self._rejection is not None:
             self._next()
+
+    def local(self) -> bool:
+        address, *_ = self._transport.get_extra_info("peername") or ("",)
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)
+        return (mapped or found).is_loopback
 
     def _end(self, read: bool) -> None:
         """Closes once everything is sent; ``read`` where the client has sent nothing that was not read."""

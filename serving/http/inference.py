@@ -8,13 +8,17 @@ import time
 from concurrent.futures import Executor
 from functools import partial
 
+import msgspec
+
 from handlers.errors import InvalidInput
 from handlers.handler import Tensors
 from handlers.spec import TensorSpec
 from serving.declared import as_declared
 from serving.http import multipart, oip
 from serving.http.answers import EXPECTED, Answer, failure, plain
+from serving.http.oip_answers import encode
 from serving.http.request import BodyLimits, Request
+from serving.http.sharedmemory import Regions
 from serving.lanes.job import ExecutionFailed, Job, QueueFull
 from serving.metrics.recorder import Sample
 from serving.model import ServedModel
@@ -25,9 +29,11 @@ log = logging.getLogger("preheat.http")
 class Endpoint:
     """Answers the inference requests of one model, and records how each went."""
 
-    def __init__(self, model: ServedModel, executor: Executor) -> None:
+    def __init__(self, model: ServedModel, executor: Executor, regions: Regions | None = None) -> None:
+        """``regions``: memory that clients share; None where they may not."""
         self.model = model
         self._executor = executor
+        self._regions = regions
         self._dtypes: dict[str, str] = {}
         self._outputs: tuple[TensorSpec, ...] | None = None
         self._decode = oip.Decoder(model.spec.inputs).decode
@@ -65,7 +71,18 @@ class Endpoint:
             self._dtypes = {output.name: output.dtype for output in model.outputs if output.dtype == "bf16"}
             self._decode = oip.Decoder(model.spec.inputs, model.outputs).decode
         body = request.read()
-        return self._decode(body, oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH)))
+        asked = self._decode(body, oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH)))
+        return self._with_shared(request, asked) if asked.places else asked
+
+    def _with_shared(self, request: Request, asked: oip.InferRequest) -> oip.InferRequest:
+        """With the inputs that are in shared memory; raises InvalidInput where there is none for this client."""
+        if self._regions is None:
+            raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
+        if not request.local:
+            raise InvalidInput("shared memory is for clients on the same host, by its loopback address")
+        for place in asked.places:
+            self._regions.check(place)
+        return msgspec.structs.replace(asked, inputs=self._regions.inputs(self.model, asked))
 
     def _settle(
         self,
@@ -80,7 +97,8 @@ class Endpoint:
             if isinstance(outcome, Exception):
                 raise outcome
             settled = time.perf_counter()
-            text, headers = oip.encode(self.model.name, self.model.version, asked, outcome, self._dtypes)
+            write = self._regions.write if self._regions is not None else None
+            text, headers = encode(self.model.name, self.model.version, asked, outcome, self._dtypes, write)
             ended = time.perf_counter()
         except Exception as error:
             self._fail(request, "oip", error, started)

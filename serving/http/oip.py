@@ -1,18 +1,17 @@
-"""Inference requests and answers of the Open Inference Protocol v2, as JSON and with the binary tensor extension.
+"""Inference requests of the Open Inference Protocol v2: as JSON, with binary tensors, with tensors in shared memory.
 
 Sources: KServe's "Open Inference Protocol", specification/protocol/inference_rest.md, and Triton's
-docs/protocol/extension_binary_data.md. Pure functions: bytes in, arrays out, and back.
+docs/protocol/extension_binary_data.md and extension_shared_memory.md. Pure functions: bytes in, arrays out. Answers are
+in ``oip_answers``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
-import orjson
 import simdjson
 
 from handlers.errors import InvalidInput
@@ -30,9 +29,14 @@ _Dim = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
-class _InputParameters(msgspec.Struct):
+class _SharedMemory(msgspec.Struct):
+    shared_memory_region: str | None = None
+    shared_memory_offset: _Bytes = 0
+    shared_memory_byte_size: _Bytes | None = None
+
+
+class _InputParameters(_SharedMemory):
     binary_data_size: _Bytes | None = None
-    shared_memory_region: Any = None
 
 
 class _Input(msgspec.Struct):
@@ -43,10 +47,9 @@ class _Input(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
 
-class _OutputParameters(msgspec.Struct):
+class _OutputParameters(_SharedMemory):
     binary_data: bool | None = None
     classification: Any = None
-    shared_memory_region: Any = None
 
 
 class _Output(msgspec.Struct):
@@ -65,25 +68,54 @@ class _Request(msgspec.Struct):
     outputs: list[_Output] | None = None
 
 
-_DATATYPES = {np.dtype(numpy_name): datatype for numpy_name, datatype in DTYPES.values() if datatype != "BF16"}
 _decoder = msgspec.json.Decoder(_Request)
 _REQUEST_KEYS = frozenset({"id", "parameters", "outputs"})
 _INPUT_KEYS = frozenset({"name", "shape", "datatype", "parameters"})
 _NO_PARAMETERS = _InputParameters()
 
 
+class Place(NamedTuple):
+    """``size`` bytes of a region of shared memory, from its byte ``offset`` on."""
+
+    region: str
+    offset: int
+    size: int
+
+
+class Wanted(NamedTuple):
+    """An output that is asked for: as binary data, as JSON, or written to a place in shared memory."""
+
+    name: str
+    binary: bool
+    place: Place | None = None
+
+
+class Shared(NamedTuple):
+    """An input that is in shared memory: where, and its dims."""
+
+    place: Place
+    dims: tuple[int, ...]
+
+
 class InferRequest(msgspec.Struct, frozen=True):  # a frozen dataclass takes ten times as long to make
     """A checked request.
 
-    ``inputs`` has every input of the model in declared order; arrays may be read-only views of the request body, and
-    bf16 is raw 16-bit words. ``outputs`` are the wanted outputs and whether each goes back as binary data; empty
-    means all, as ``binary_default`` says.
+    ``inputs`` has every input of the model in declared order, but for those in ``shared``; arrays may be read-only
+    views of the request body, and bf16 is raw 16-bit words. ``outputs`` are the wanted outputs; empty means all, as
+    binary data if ``binary_default``.
     """
 
     id: str | None
     inputs: dict[str, np.ndarray]
-    outputs: tuple[tuple[str, bool], ...] = ()
+    outputs: tuple[Wanted, ...] = ()
     binary_default: bool = False
+    shared: dict[str, Shared] = {}
+
+    @property
+    def places(self) -> list[Place]:
+        """All that it names in shared memory."""
+        found = [shared.place for shared in self.shared.values()]
+        return found + [wanted.place for wanted in self.outputs if wanted.place is not None]
 
 
 def parse_header_length(value: str | None) -> int | None:
@@ -91,7 +123,7 @@ def parse_header_length(value: str | None) -> int | None:
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) <= 18):
-        raise InvalidInput(f"header Inference-Header-Content-Length must be a number of bytes, found {_shown(value)}")
+        raise InvalidInput(f"header Inference-Header-Content-Length must be a number of bytes, found {shown(value)}")
     return int(value)
 
 
@@ -118,56 +150,24 @@ class Decoder:
                 f"header Inference-Header-Content-Length is {header_length}, but the body has {len(body)} bytes"
             )
         request, data = _document(body if header_length is None else body[:header_length])
-        arrays = _arrays(body, header_length, request.inputs, data, self._specs)
+        arrays, shared = _arrays(body, header_length, request.inputs, data, self._specs)
         binary_default = bool(request.parameters and request.parameters.binary_data_output)
         wanted = _wanted(request.outputs, binary_default) if request.outputs else ()
         if self._outputs and (wanted or not (binary_default or self._all_have_json)):
             _check_wanted(wanted, binary_default, self._outputs)
         if len(self._names) > 1:
-            arrays = {name: arrays[name] for name in self._names}
-        return InferRequest(request.id, arrays, wanted, binary_default)
+            arrays = {name: arrays[name] for name in self._names if name in arrays}
+        return InferRequest(request.id, arrays, wanted, binary_default, shared)
 
 
-def encode(
-    model: str,
-    version: str,
-    request: InferRequest,
-    outputs: Mapping[str, np.ndarray],
-    dtypes: Mapping[str, str] | None = None,
-) -> tuple[bytes, tuple[tuple[str, str], ...]]:
-    """The response body and its headers (content type, and the length of the JSON where binary data follows).
-
-    ``dtypes`` overrides the dtype (short name) of an output that NumPy cannot name (bf16). In JSON, data is flat in
-    row-major order, and NaN or infinity is null: JSON has no other word. Raises InvalidInput where the request wants
-    an output that the model did not give, or BF16 as JSON; TypeError where the model gave what has no name here.
-    """
-    wanted = request.outputs or tuple((name, request.binary_default) for name in outputs)
-    described: list[dict[str, Any]] = []
-    buffers: list[Any] = []
-    for name, binary in wanted:
-        array = outputs.get(name)
-        if array is None:
-            raise InvalidInput(f"unknown output {_shown(name)}; the model gives: {', '.join(outputs)}")
-        datatype = DTYPES[dtypes[name]][1] if dtypes and name in dtypes else _DATATYPES.get(array.dtype)
-        if datatype is None:
-            raise TypeError(f"model {model!r} gave output {name!r} of dtype {array.dtype}, which the protocol lacks")
-        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
-        if binary:
-            tensor["parameters"] = {"binary_data_size": array.nbytes}
-            buffers.append(np.ascontiguousarray(array))
-        elif datatype == "BF16":
-            raise InvalidInput(f"output {name!r}: BF16 cannot be sent as JSON; ask for it with binary_data: true")
-        else:
-            tensor["data"] = np.ascontiguousarray(array).reshape(-1)
-        described.append(tensor)
-    answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": described}
-    if request.id is not None:
-        answer["id"] = request.id
-    head = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-    if not buffers:
-        return head, (("content-type", "application/json"),)
-    headers = (("content-type", "application/octet-stream"), (HEADER_LENGTH, str(len(head))))
-    return b"".join((head, *buffers)), headers
+def _place(parameters: _SharedMemory, what: str) -> Place | None:
+    """Where in shared memory a tensor is; None where it is not."""
+    region, size = parameters.shared_memory_region, parameters.shared_memory_byte_size
+    if region is None and size is None:
+        return None
+    if region is None or size is None:
+        raise InvalidInput(f"{what}: shared_memory_region and shared_memory_byte_size go together")
+    return Place(region, parameters.shared_memory_offset, size)
 
 
 def _document(text: bytes | memoryview) -> tuple[_Request, list[Any]]:
@@ -210,20 +210,28 @@ def _arrays(
     entries: list[_Input],
     data: list[Any],
     specs: dict[str, TensorSpec],
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], dict[str, Shared]]:
     arrays: dict[str, np.ndarray] = {}
+    shared: dict[str, Shared] = {}
     sizes: dict[str, int] = {}
     offset = len(body) if header_length is None else header_length
     for entry, elements in zip(entries, data, strict=True):
         spec = specs.get(entry.name)
         if spec is None:
-            raise InvalidInput(f"unknown input {_shown(entry.name)}; the model takes: {', '.join(specs)}")
-        if entry.name in arrays:
+            raise InvalidInput(f"unknown input {shown(entry.name)}; the model takes: {', '.join(specs)}")
+        if entry.name in arrays or entry.name in shared:
             raise InvalidInput(f"input {entry.name!r} is given twice")
         dims = _dims(entry, spec, sizes)
         parameters = entry.parameters or _NO_PARAMETERS
-        if parameters.shared_memory_region is not None:
-            raise InvalidInput(f"input {entry.name!r}: shared memory is not supported; send data or binary data")
+        place = _place(parameters, f"input {entry.name!r}")
+        if place is not None:
+            if elements is not None or parameters.binary_data_size is not None:
+                raise InvalidInput(
+                    f"input {entry.name!r} is in shared memory, and data is sent as well; one is allowed"
+                )
+            _check_size(spec, dims, place.size, place.size, "shared_memory_byte_size")
+            shared[entry.name] = Shared(place, dims)
+            continue
         if parameters.binary_data_size is None:
             if elements is None:
                 raise InvalidInput(f"input {entry.name!r} has neither data nor parameters.binary_data_size")
@@ -243,17 +251,17 @@ def _arrays(
         offset += parameters.binary_data_size
     if offset != len(body):
         raise InvalidInput(f"the body has {len(body) - offset} bytes after the last input's binary data")
-    missing = [name for name in specs if name not in arrays]
+    missing = [name for name in specs if name not in arrays and name not in shared]
     if missing:
         raise InvalidInput(f"missing input {', '.join(missing)}; the model takes: {', '.join(specs)}")
-    return arrays
+    return arrays, shared
 
 
 def _dims(entry: _Input, spec: TensorSpec, sizes: dict[str, int]) -> tuple[int, ...]:
     """The dims of an input, checked against the model's; ``sizes`` gathers the axes that the inputs share."""
     datatype = DTYPES[spec.dtype][1]
     if entry.datatype != datatype:
-        raise InvalidInput(f"input {spec.name!r} has datatype {_shown(entry.datatype)}; the model takes {datatype}")
+        raise InvalidInput(f"input {spec.name!r} has datatype {shown(entry.datatype)}; the model takes {datatype}")
     dims = tuple(entry.shape)
     fits = len(dims) == len(spec.dims)
     for mine, theirs in zip(spec.dims, dims, strict=False):
@@ -263,47 +271,47 @@ def _dims(entry: _Input, spec: TensorSpec, sizes: dict[str, int]) -> tuple[int, 
             raise InvalidInput(f"input {spec.name!r}: axis {mine} is {theirs}, but elsewhere {sizes[mine]}")
     if not fits:
         raise InvalidInput(
-            f"input {spec.name!r} has shape {_shown(list(dims))}; the model takes [{', '.join(map(str, spec.dims))}]"
+            f"input {spec.name!r} has shape {shown(list(dims))}; the model takes [{', '.join(map(str, spec.dims))}]"
         )
     return dims
 
 
-def _check_size(spec: TensorSpec, dims: tuple[int, ...], given: int, left: int) -> None:
+def _check_size(spec: TensorSpec, dims: tuple[int, ...], given: int, left: int, name: str = "binary_data_size") -> None:
     needed = math.prod(dims) * tensors.itemsize(spec)
     if given != needed:
         raise InvalidInput(
-            f"input {spec.name!r}: binary_data_size is {given}, but shape {list(dims)} of "
+            f"input {spec.name!r}: {name} is {given}, but shape {list(dims)} of "
             f"{DTYPES[spec.dtype][1]} has {needed} bytes"
         )
     if given > left:
         raise InvalidInput(f"input {spec.name!r}: binary_data_size is {given}, but the body has {left} bytes left")
 
 
-def _wanted(entries: list[_Output], binary_default: bool) -> tuple[tuple[str, bool], ...]:
-    wanted: dict[str, bool] = {}
+def _wanted(entries: list[_Output], binary_default: bool) -> tuple[Wanted, ...]:
+    wanted: dict[str, Wanted] = {}
     for entry in entries:
         if entry.name in wanted:
-            raise InvalidInput(f"output {_shown(entry.name)} is asked for twice")
-        binary = None
+            raise InvalidInput(f"output {shown(entry.name)} is asked for twice")
+        binary = place = None
         if entry.parameters is not None:
-            for refused in ("classification", "shared_memory_region"):
-                if getattr(entry.parameters, refused) is not None:
-                    raise InvalidInput(f"output {_shown(entry.name)}: {refused} is not supported; allowed: binary_data")
+            if entry.parameters.classification is not None:
+                raise InvalidInput(f"output {shown(entry.name)}: classification is not supported")
             binary = entry.parameters.binary_data
-        wanted[entry.name] = binary_default if binary is None else binary
-    return tuple(wanted.items())
+            place = _place(entry.parameters, f"output {shown(entry.name)}")
+        wanted[entry.name] = Wanted(entry.name, binary_default if binary is None else binary, place)
+    return tuple(wanted.values())
 
 
-def _check_wanted(wanted: tuple[tuple[str, bool], ...], binary_default: bool, dtypes: dict[str, str]) -> None:
+def _check_wanted(wanted: tuple[Wanted, ...], binary_default: bool, dtypes: dict[str, str]) -> None:
     """What ``encode`` would refuse after the model ran, refused before."""
-    for name, binary in wanted or tuple((name, binary_default) for name in dtypes):
+    for name, binary, place in wanted or tuple(Wanted(name, binary_default) for name in dtypes):
         if name not in dtypes:
-            raise InvalidInput(f"unknown output {_shown(name)}; the model gives: {', '.join(dtypes)}")
-        if dtypes[name] == "bf16" and not binary:
+            raise InvalidInput(f"unknown output {shown(name)}; the model gives: {', '.join(dtypes)}")
+        if dtypes[name] == "bf16" and not binary and place is None:
             raise InvalidInput(f"output {name!r}: BF16 cannot be sent as JSON; ask for it with binary_data: true")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """What a client sent, short enough for an error message."""
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -42,6 +42,10 @@ class Sender(Protocol):
         """Sends the answer to a request; ``close`` where it is the connection's last."""
         ...
 
+    def local(self) -> bool:
+        """Whether the client is on this host, by its address."""
+        ...
+
 
 class Request:
     """One HTTP request. ``headers`` have lower-case names; a name that came twice has its values joined by commas."""
@@ -74,6 +78,11 @@ class Request:
         if self.fault is not None:
             raise self.fault
         return self.body
+
+    @property
+    def local(self) -> bool:
+        """Whether the client is on this host, by its address."""
+        return self._sender.local()
 
     async def gone(self) -> None:
         """Returns when the client has hung up before it was answered."""

@@ -13,10 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from handlers.errors import InvalidInput
 from handlers.shapes import DTYPES, Shape
 from handlers.spec import TensorSpec
 from serving.http import board, openapi
 from serving.http.answers import failure
+from serving.http.sharedmemory import Regions
+from serving.http.sharedroutes import shared_memory_routes
 from serving.metrics.metrics import CONTENT_TYPE
 from serving.model import ServedModel
 from serving.repository import ModelNotFound, Repository
@@ -25,13 +28,12 @@ from warmup.proof import ShapeProof
 PLATFORMS = {"torch": "pytorch", "onnx": "onnxruntime_onnx", "python": "python"}
 
 
-def application(repository: Repository) -> Starlette:
-    """The pages of a repository."""
+def application(repository: Repository, regions: Regions | None = None) -> Starlette:
+    """The pages of a repository; ``regions`` where clients may share memory."""
+    extensions = ["binary_tensor_data", "shapes", *(["system_shared_memory"] if regions is not None else [])]
 
     async def server(request: Request) -> Response:
-        return _json(
-            {"name": "preheat", "version": package_version("preheat"), "extensions": ["binary_tensor_data", "shapes"]}
-        )
+        return _json({"name": "preheat", "version": package_version("preheat"), "extensions": extensions})
 
     async def live(request: Request) -> Response:
         return _json({"live": True})
@@ -88,6 +90,9 @@ def application(repository: Repository) -> Starlette:
         answer = failure(error, "torchserve" if request.url.path.startswith("/models") else "oip")
         return Response(answer.body, answer.status, dict(answer.headers))
 
+    async def invalid(request: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, 400)
+
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
@@ -115,8 +120,9 @@ def application(repository: Repository) -> Starlette:
             Route("/metrics", metrics),
             Route("/openapi.json", specification),
             Route("/docs", documentation),
+            *shared_memory_routes(regions),
         ],
-        exception_handlers={ModelNotFound: not_found, HTTPException: refused},
+        exception_handlers={ModelNotFound: not_found, InvalidInput: invalid, HTTPException: refused},
     )
 
 

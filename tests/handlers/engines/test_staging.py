@@ -16,6 +16,10 @@ def readable() -> HostMemory:
     return HostMemory(whole.ctypes.data, whole.nbytes, whole)
 
 
+def nowhere(address: int) -> bool:
+    return False
+
+
 def there(readable: HostMemory, rows: int, value: float) -> torch.Tensor:
     room = readable.take(rows * 8)
     assert room is not None
@@ -25,21 +29,21 @@ def there(readable: HostMemory, rows: int, value: float) -> torch.Tensor:
 
 def test_what_the_accelerator_can_read_stays_where_it_is(readable: HostMemory) -> None:
     part, place = there(readable, 3, 1), torch.zeros(3, 2)
-    (found,) = source(readable, place, [part])
+    (found,) = source(readable.holds, place, [part])
     assert found.data_ptr() == part.data_ptr() and not place.any()
 
 
 @pytest.mark.parametrize("memory", [True, False])
 def test_anything_else_is_copied(readable: HostMemory, memory: bool) -> None:
     place = torch.zeros(3, 2)
-    (found,) = source(readable if memory else None, place, [torch.full((3, 2), 2.0)])
+    (found,) = source(readable.holds if memory else nowhere, place, [torch.full((3, 2), 2.0)])
     assert found.data_ptr() == place.data_ptr() and (place == 2).all()
 
 
 def test_parts_go_to_their_rows(readable: HostMemory) -> None:
     place = torch.zeros(8, 2)
     parts = [torch.full((1, 2), 1.0), there(readable, 2, 2), torch.full((3, 2), 3.0)]
-    found = source(readable, place, parts)
+    found = source(readable.holds, place, parts)
     torch.testing.assert_close(torch.cat(found), torch.cat(parts))
     assert found[1].data_ptr() == parts[1].data_ptr()
     assert place[:, 0].tolist() == [1, 0, 0, 3, 3, 3, 0, 0]
@@ -47,7 +51,7 @@ def test_parts_go_to_their_rows(readable: HostMemory) -> None:
 
 def test_parts_that_are_all_copied_are_one_piece() -> None:
     place = torch.zeros(4, 2, dtype=torch.bfloat16)
-    (found,) = source(None, place, [torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(2, 2, dtype=torch.bfloat16)])
+    (found,) = source(nowhere, place, [torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(2, 2, dtype=torch.bfloat16)])
     assert found.shape == (3, 2) and place[:, 0].tolist() == [1, 1, 1, 0]
 
 

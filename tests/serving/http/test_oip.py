@@ -17,6 +17,7 @@ from handlers.errors import InvalidInput
 from handlers.shapes import DTYPES
 from handlers.spec import TensorSpec
 from serving.http import oip
+from serving.http.oip_answers import encode
 
 IMAGE = (TensorSpec(name="x", dtype="fp32", dims=("batch", 2, "width")),)
 PAIR = (
@@ -83,7 +84,7 @@ def test_every_dtype_survives_the_way_in_and_out(short: str, binary: bool) -> No
     decoded = decode(body, length, specs)
     np.testing.assert_array_equal(decoded.inputs["x"], array, strict=True)
 
-    answer, headers = oip.encode("m", "3", decoded, {"y": decoded.inputs["x"]})
+    answer, headers = encode("m", "3", decoded, {"y": decoded.inputs["x"]})
     result = client.InferResult.from_response_body(answer, header_length=dict(headers).get(oip.HEADER_LENGTH))
     np.testing.assert_array_equal(result.as_numpy("y"), array, strict=True)
     assert {"id": "q", "model_name": "m", "model_version": "3"}.items() <= result.get_response().items()
@@ -108,7 +109,7 @@ def test_bfloat16_travels_as_binary_data() -> None:
     decoded = decode(body, length, specs)
     np.testing.assert_array_equal(decoded.inputs["x"], array.view(np.uint16), strict=True)
 
-    answer, headers = oip.encode("m", "1", decoded, {"y": decoded.inputs["x"]}, {"y": "bf16"})
+    answer, headers = encode("m", "1", decoded, {"y": decoded.inputs["x"]}, {"y": "bf16"})
     result = client.InferResult.from_response_body(answer, header_length=dict(headers)[oip.HEADER_LENGTH])
     np.testing.assert_array_equal(result.as_numpy("y"), array)
 
@@ -121,7 +122,7 @@ def test_bfloat16_has_no_json_form() -> None:
         decode(request(entry()), None, IMAGE, (TensorSpec(name="y", dtype="bf16", dims=("batch",)),))
     asked = oip.InferRequest(None, {})
     with pytest.raises(InvalidInput, match="output 'y': BF16 cannot be sent as JSON"):
-        oip.encode("m", "1", asked, {"y": np.zeros(2, np.uint16)}, {"y": "bf16"})
+        encode("m", "1", asked, {"y": np.zeros(2, np.uint16)}, {"y": "bf16"})
 
 
 def binary_request(array: np.ndarray, head_size: int, size: int | None = None) -> tuple[bytes, int]:
@@ -164,7 +165,7 @@ def test_wanted_outputs_follow_the_general_setting_unless_they_say_otherwise(str
     outputs = [{"name": "a"}, {"name": "b", "parameters": {"binary_data": False}}]
     body = request(entry(), outputs=outputs, parameters={"binary_data_output": True, "priority": 3})
     decoded = decode(stretch(body), None, IMAGE)
-    assert decoded.outputs == (("a", True), ("b", False))
+    assert decoded.outputs == (oip.Wanted("a", True), oip.Wanted("b", False))
     assert decoded.binary_default
 
 
@@ -220,7 +221,6 @@ def test_wanted_outputs_follow_the_general_setting_unless_they_say_otherwise(str
         (request(entry(data=[[[1, 2], [3, 4, 5, 6]]])), "nested otherwise than shape"),
         (request(entry(data=[[[[1], [2], [3]], [4, 5, 6]]])), "nested otherwise than shape"),
         (request(entry(data=[1, [2, 3, 4, 5, 6]])), "mixes elements and arrays"),
-        (request(entry(parameters={"shared_memory_region": "r"}, data=...)), "shared memory is not supported"),
         (request(entry(parameters={"binary_data_size": 24}, data=...)), "Inference-Header-Content-Length is missing"),
         (request(entry(parameters={"binary_data_size": 24})), "both data and"),
         (request(entry(parameters={"binary_data_size": "24"}, data=...)), "binary_data_size"),
@@ -228,10 +228,6 @@ def test_wanted_outputs_follow_the_general_setting_unless_they_say_otherwise(str
         (request(entry(), outputs=[{"name": "y"}, {"name": "y"}]), "'y' is asked for twice"),
         (request(entry(), outputs=[{"name": "z"}]), "unknown output 'z'; the model gives: y"),
         (request(entry(), outputs=[{"name": "y", "parameters": {"classification": 3}}]), "classification is not"),
-        (
-            request(entry(), outputs=[{"name": "y", "parameters": {"shared_memory_region": "r"}}]),
-            "shared_memory_region",
-        ),
         (request(entry(), outputs=[{"name": "y", "parameters": {"binary_data": 1}}]), "binary_data"),
     ],
 )
@@ -340,7 +336,7 @@ def test_an_error_that_is_kept_does_not_block_the_next_request() -> None:
 
 def test_json_answers_are_flat_and_say_null_where_json_has_no_number() -> None:
     outputs = {"y": np.array([[1, np.nan], [np.inf, 2]], np.float32).T, "none": np.zeros((0, 4), np.int32)}
-    answer, headers = oip.encode("m", "1", oip.InferRequest(None, {}), outputs)
+    answer, headers = encode("m", "1", oip.InferRequest(None, {}), outputs)
     assert headers == (("content-type", "application/json"),)
     assert json.loads(answer) == {
         "model_name": "m",
@@ -353,9 +349,9 @@ def test_json_answers_are_flat_and_say_null_where_json_has_no_number() -> None:
 
 
 def test_binary_answers_follow_the_json_in_order() -> None:
-    asked = oip.InferRequest("i", {}, (("b", True), ("c", False), ("a", True)))
+    asked = oip.InferRequest("i", {}, (oip.Wanted("b", True), oip.Wanted("c", False), oip.Wanted("a", True)))
     outputs = {"a": np.arange(4, dtype=np.int16).reshape(2, 2).T, "b": np.array(2.5), "c": np.array([True])}
-    answer, headers = oip.encode("m", "1", asked, outputs)
+    answer, headers = encode("m", "1", asked, outputs)
     length = int(dict(headers)[oip.HEADER_LENGTH])
     assert dict(headers)["content-type"] == "application/octet-stream"
     described = json.loads(answer[:length])["outputs"]
@@ -369,12 +365,12 @@ def test_binary_answers_follow_the_json_in_order() -> None:
 
 def test_an_output_that_the_model_did_not_give_is_refused() -> None:
     with pytest.raises(InvalidInput, match="unknown output 'z'; the model gives: y"):
-        oip.encode("m", "1", oip.InferRequest(None, {}, (("z", False),)), {"y": np.zeros(1)})
+        encode("m", "1", oip.InferRequest(None, {}, (oip.Wanted("z", False),)), {"y": np.zeros(1)})
 
 
 def test_an_output_without_a_datatype_is_the_models_fault() -> None:
     with pytest.raises(TypeError, match="complex128"):
-        oip.encode("m", "1", oip.InferRequest(None, {}), {"y": np.zeros(1, complex)})
+        encode("m", "1", oip.InferRequest(None, {}), {"y": np.zeros(1, complex)})
 
 
 # Fuzzing: whatever arrives, the answer is a request or InvalidInput.
@@ -407,7 +403,7 @@ def decode_or_refuse(body: bytes, header_length: int | None) -> None:
         assert 0 < len(str(refusal)) < 2000
     else:
         assert list(decoded.inputs) == [spec.name for spec in SPECS]
-        oip.encode("m", "1", oip.InferRequest(decoded.id, {}), decoded.inputs)
+        encode("m", "1", oip.InferRequest(decoded.id, {}), decoded.inputs)
 
 
 @given(st.binary(max_size=200), st.none() | st.integers(-2, 210))

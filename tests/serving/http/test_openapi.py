@@ -18,7 +18,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from handlers.errors import InvalidInput
 from handlers.spec import ModelSpec, TensorSpec
 from serving.http import documentation, openapi
-from serving.http.oip import Decoder, InferRequest, encode
+from serving.http.oip import Decoder, InferRequest, Wanted
+from serving.http.oip_answers import encode
 from warmup.plan import Plan, expand
 
 OUTPUTS = (TensorSpec(name="y", dtype="fp32", dims=("batch", 2)),)
@@ -93,7 +94,7 @@ def test_the_schema_of_a_request_agrees_with_the_decoder(change: dict[str, Any],
 
 def test_answers_fit_their_schema() -> None:
     schema = resolve(openapi.document([SMALL]), "InferResponse")
-    for request in (InferRequest("7", {}), InferRequest(None, {}, (("y", True),))):
+    for request in (InferRequest("7", {}), InferRequest(None, {}, (Wanted("y", True),))):
         text, headers = encode("small", "1", request, {"y": np.array([[1, np.nan]], np.float32)})
         length = int(dict(headers).get("inference-header-content-length", len(text)))
         jsonschema.validate(json.loads(text[:length]), schema)

@@ -1,0 +1,112 @@
+"""Tensors in shared memory, as Triton's own client uses it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.http as client
+from tritonclient.utils import InferenceServerException
+from tritonclient.utils import shared_memory as shm
+
+from serving.bench import BenchError, run
+from serving.process import ServerProcess
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory is Linux's")
+X = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def url(echo_store: Path) -> Iterator[str]:
+    arguments = ["echo-fp32", "pair", "--model-store", str(echo_store), "--unproven", "--allow-client-shm"]
+    with ServerProcess([*arguments, "--admin-port", "-1"]) as server:
+        server.wait_ready(60)
+        yield server.url
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[client.InferenceServerClient]:
+    with client.InferenceServerClient(url.removeprefix("http://")) as connected:
+        yield connected
+        connected.unregister_system_shared_memory()
+
+
+@pytest.fixture
+def region() -> Iterator[Any]:
+    name = f"preheat-test-{uuid4().hex}"
+    handle = shm.create_shared_memory_region("region", f"/{name}", 4096)
+    shm.set_shared_memory_region(handle, [X])
+    yield handle, f"/{name}"
+    shm.destroy_shared_memory_region(handle)
+
+
+def shared(size: int = X.nbytes, offset: int = 0) -> client.InferInput:
+    made = client.InferInput("x", list(X.shape), "FP32")
+    made.set_shared_memory("region", size, offset)
+    return made
+
+
+def test_tensors_go_both_ways(server: client.InferenceServerClient, region: Any) -> None:
+    assert "system_shared_memory" in server.get_server_metadata()["extensions"]
+    handle, key = region
+    server.register_system_shared_memory("region", key, 4096)
+    assert server.get_system_shared_memory_status() == [{"name": "region", "key": key, "offset": 0, "byte_size": 4096}]
+    wanted = client.InferRequestedOutput("y")
+    wanted.set_shared_memory("region", 1000, 2048)
+    result = server.infer("echo-fp32", [shared()], outputs=[wanted])
+    told = result.get_output("y")
+    assert told is not None and told["parameters"]["shared_memory_byte_size"] == X.nbytes
+    np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, X.shape, 2048), X)
+    shm.set_shared_memory_region(handle, [X + 1])
+    result = server.infer("echo-fp32", [shared()])
+    np.testing.assert_array_equal(result.as_numpy("y"), X + 1)
+    server.unregister_system_shared_memory("region")
+    with pytest.raises(InferenceServerException, match="no shared memory region 'region' is registered"):
+        server.infer("echo-fp32", [shared()])
+
+
+def test_errors_say_what_is_wrong(server: client.InferenceServerClient, region: Any) -> None:
+    with pytest.raises(InferenceServerException, match="No such file"):
+        server.register_system_shared_memory("region", "/preheat-there-is-none", 10)
+    server.register_system_shared_memory("region", region[1], 4096)
+    with pytest.raises(InferenceServerException, match="registered already"):
+        server.register_system_shared_memory("region", region[1], 4096)
+    wanted = client.InferRequestedOutput("y")
+    for size, says in ((47, "has 48 bytes; shared_memory_byte_size is 47"), (5000, "more than it has")):
+        wanted.set_shared_memory("region", size)
+        with pytest.raises(InferenceServerException, match=says):
+            server.infer("echo-fp32", [shared()], outputs=[wanted])
+    with pytest.raises(InferenceServerException, match="no shared memory region 'another'"):
+        server.get_system_shared_memory_status("another")
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"key": 5, "byte_size": 1}', '{"key": "k", "byte_size": 0}'])
+def test_a_registration_that_breaks_a_rule_is_refused(url: str, body: str) -> None:
+    answer = httpx.post(f"{url}/v2/systemsharedmemory/region/r/register", content=body)
+    assert answer.status_code == 400 and "shared memory" in answer.json()["error"]
+
+
+def test_load_can_use_it(url: str) -> None:
+    result = run(url, "pair", requests=20, concurrency=2, first=10, encoding="shared-memory")
+    assert len(result.samples) == 20 and not result.errors
+    assert httpx.get(f"{url}/v2/systemsharedmemory/status").json() == []
+
+
+def test_a_server_shares_nothing_unless_told_to(echo_server: str, region: Any) -> None:
+    with client.InferenceServerClient(echo_server.removeprefix("http://")) as other:
+        assert "system_shared_memory" not in other.get_server_metadata()["extensions"]
+        for use in (
+            lambda: other.register_system_shared_memory("region", region[1], 4096),
+            lambda: other.get_system_shared_memory_status(),
+            lambda: other.infer("echo-fp32", [shared()]),
+        ):
+            with pytest.raises(InferenceServerException, match="--allow-client-shm"):
+                use()
+    with pytest.raises(BenchError, match="takes no shared memory .* --allow-client-shm"):
+        run(echo_server, "pair", requests=1, encoding="shared-memory")
