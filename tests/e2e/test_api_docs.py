@@ -1,4 +1,4 @@
-"""The shell lines of docs/api.md run as they stand, against models of the same names and tensors that answer zeros."""
+"""What docs/api.md shows runs as it stands, against models of the same names and tensors that answer zeros."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from serving.process import ServerProcess
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 BLOCKS = re.findall(r"```sh\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 
 _MODEL = """
@@ -58,7 +60,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
         (store / name / "model.yaml").write_text(_MODEL.format(name=name))
         (store / name / "zeros.py").write_text(_ZEROS)
         (store / name / "handler.py").write_text(_HANDLER)
-    with ServerProcess(["--model-store", str(store), "--unproven"]) as server:
+    with ServerProcess(["--model-store", str(store), "--unproven", "--allow-client-shm"]) as server:
         server.wait_ready(60)
         yield server
 
@@ -72,6 +74,16 @@ def test_the_lines_run(block: str, documented: ServerProcess, tmp_path: Path) ->
     environment = {**os.environ, **addresses, "CURL_HOME": str(tmp_path)}
     ran = subprocess.run(["sh", "-e", "-c", block], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
     assert ran.returncode == 0, ran.stdout.decode(errors="replace") + ran.stderr.decode(errors="replace")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_the_programs_run(program: str, documented: ServerProcess) -> None:
+    address = "127.0.0.1:8000"
+    assert address in program
+    program = program.replace(address, documented.url.removeprefix("http://"))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "(1, 13, 16, 32)\n"
 
 
 def test_every_endpoint_has_a_line() -> None:

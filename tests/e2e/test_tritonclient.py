@@ -165,13 +165,6 @@ def test_wrong_requests(
     assert refused.value.status() == status
 
 
-def test_shared_memory_is_refused(server: client.InferenceServerClient) -> None:
-    sent = client.InferInput("x", [1, 2, 3], "FP32")
-    sent.set_shared_memory("region", 24)
-    with pytest.raises(InferenceServerException, match="shared memory is not supported"):
-        server.infer("echo-fp32", [sent])
-
-
 def test_compressed_answers_are_not_forced_on_anyone(server: client.InferenceServerClient) -> None:
     array = sample("fp32")
     result = server.infer("echo-fp32", [tensor("x", array, "FP32")], response_compression_algorithm="gzip")
