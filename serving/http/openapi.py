@@ -43,11 +43,11 @@ _ERRORS = {
 }
 
 
-def document(models: Iterable[Described]) -> dict[str, Any]:
-    """The OpenAPI document of a server with these models."""
+def document(models: Iterable[Described], shared_memory: bool = False) -> dict[str, Any]:
+    """The OpenAPI document of a server with these models; ``shared_memory`` where clients may have tensors there."""
     models = tuple(models)
     names = [model.spec.name for model in models]
-    paths = _server_paths() | _model_paths(names)
+    paths = _server_paths() | _model_paths(names) | (_shared_memory_paths() if shared_memory else {})
     for model in models:
         paths |= _inference_paths(model)
     requests = {
@@ -69,10 +69,12 @@ def document(models: Iterable[Described]) -> dict[str, Any]:
     }
 
 
-def page(models: Iterable[Described]) -> str:
+def page(models: Iterable[Described], shared_memory: bool = False) -> str:
     """The documentation as one HTML page that loads nothing from elsewhere."""
     models = tuple(models)
-    return documentation.render(document(models), {model.spec.name: (model.spec, model.plan) for model in models})
+    return documentation.render(
+        document(models, shared_memory), {model.spec.name: (model.spec, model.plan) for model in models}
+    )
 
 
 def _component(model: Described) -> str:
@@ -107,6 +109,24 @@ def _server_paths() -> Schema:
                 ),
             )
         },
+    }
+
+
+def _shared_memory_paths() -> Schema:
+    """Triton's system shared memory extension, docs/protocol/extension_shared_memory.md."""
+    root, name = "/v2/systemsharedmemory", [{"name": "region", "in": "path", "required": True, "schema": STRING}]
+    refused = _errors("400", "Error")
+    done = {"200": _answer("Done.", {"type": "object"})} | refused
+    register = _operation("server", "Take in a region of shared memory", done)
+    register["requestBody"] = {"required": True, "content": {_JSON: {"schema": reference("SharedMemory")}}}
+    one, every = "Forget a region of shared memory", "Forget all regions of shared memory"
+    status, regions = "The regions of shared memory", reference("SharedMemoryStatus")
+    return {
+        f"{root}/status": _get("server", status, regions, refused),
+        f"{root}/region/{{region}}/status": _get("server", status, regions, refused, name),
+        f"{root}/region/{{region}}/register": {"post": register | {"parameters": name}},
+        f"{root}/region/{{region}}/unregister": {"post": _operation("server", one, done) | {"parameters": name}},
+        f"{root}/unregister": {"post": _operation("server", every, done)},
     }
 
 

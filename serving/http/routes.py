@@ -75,10 +75,10 @@ def application(repository: Repository, regions: Regions | None = None) -> Starl
         return Response(await repository.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
 
     async def specification(request: Request) -> Response:
-        return _json(openapi.document(repository.models()))
+        return _json(openapi.document(repository.models(), regions is not None))
 
     async def documentation(request: Request) -> Response:
-        return Response(openapi.page(repository.models()), media_type="text/html")
+        return Response(openapi.page(repository.models(), regions is not None), media_type="text/html")
 
     async def status(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):

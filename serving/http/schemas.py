@@ -107,17 +107,37 @@ def infer_request(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...
     )
 
 
+_BYTES: Schema = {"type": "integer", "minimum": 0, "maximum": 1 << 53}
+_SHARED_MEMORY: Schema = {
+    "shared_memory_region": nullable(STRING),
+    "shared_memory_offset": _BYTES,
+    "shared_memory_byte_size": nullable(_BYTES),
+}
+
 COMPONENTS: Schema = {
     "Error": record({"error": STRING, "shapes": array(STRING)}, ("shapes",), "What was wrong, where, what is allowed."),
     "TorchServeError": record(
         {"code": {"type": "integer"}, "type": STRING, "message": STRING, "shapes": array(STRING)}, ("shapes",)
     ),
     "InputParameters": record(
-        {"binary_data_size": nullable({"type": "integer", "minimum": 0, "maximum": 1 << 53})},
-        ("binary_data_size",),
-        "binary_data_size: bytes of this tensor after the JSON, instead of data.",
+        {"binary_data_size": nullable(_BYTES), **_SHARED_MEMORY},
+        ("binary_data_size", *_SHARED_MEMORY),
+        "binary_data_size: bytes of this tensor after the JSON, instead of data. shared_memory_*: where it is, if the "
+        "server's extensions have system_shared_memory.",
     ),
-    "OutputParameters": record({"binary_data": nullable(BOOLEAN)}, ("binary_data",)),
+    "OutputParameters": record(
+        {"binary_data": nullable(BOOLEAN), **_SHARED_MEMORY},
+        ("binary_data", *_SHARED_MEMORY),
+        "shared_memory_*: where the output is to be written, and how many bytes there are for it.",
+    ),
+    "SharedMemory": record(
+        {"key": STRING, "offset": {"type": "integer", "minimum": 0}, "byte_size": {"type": "integer", "minimum": 1}},
+        ("offset",),
+        "key: the name of an object of POSIX shared memory, as for shm_open.",
+    ),
+    "SharedMemoryStatus": array(
+        record({"name": STRING, "key": STRING, "offset": {"type": "integer"}, "byte_size": {"type": "integer"}})
+    ),
     "RequestParameters": record({"binary_data_output": nullable(BOOLEAN)}, ("binary_data_output",)),
     "InferResponse": record(
         {
@@ -130,7 +150,9 @@ COMPONENTS: Schema = {
                         "name": STRING,
                         "datatype": {"enum": [datatype for _, datatype in DTYPES.values()]},
                         "shape": array(COUNT),
-                        "parameters": record({"binary_data_size": COUNT}),
+                        "parameters": record(
+                            {"binary_data_size": COUNT, **_SHARED_MEMORY}, ("binary_data_size", *_SHARED_MEMORY)
+                        ),
                         "data": array({"type": ["number", "boolean", "null"]}),
                     },
                     ("parameters", "data"),

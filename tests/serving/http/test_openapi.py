@@ -20,6 +20,7 @@ from handlers.spec import ModelSpec, TensorSpec
 from serving.http import documentation, openapi
 from serving.http.oip import Decoder, InferRequest, Wanted
 from serving.http.oip_answers import encode
+from serving.http.sharedroutes import shared_memory_routes
 from warmup.plan import Plan, expand
 
 OUTPUTS = (TensorSpec(name="y", dtype="fp32", dims=("batch", 2)),)
@@ -145,3 +146,10 @@ def test_a_large_example_makes_a_request_that_decodes(tmp_path: Path) -> None:
     decoded = Decoder(PAIR.spec.inputs).decode((tmp_path / "request.bin").read_bytes(), int(length[1]))
     assert decoded.binary_default
     assert {name: array.shape for name, array in decoded.inputs.items()} == {"image": (1, 3, 32), "s": (1,)}
+
+
+def test_shared_memory_is_described_where_there_is_any() -> None:
+    paths = {path for path in openapi.document([SMALL], shared_memory=True)["paths"] if "sharedmemory" in path}
+    assert paths == {route.path.replace("{name}", "{region}") for route in shared_memory_routes(None)}
+    assert not any("sharedmemory" in path for path in openapi.document([SMALL])["paths"])
+    assert "systemsharedmemory" in openapi.page([SMALL], shared_memory=True)
