@@ -11,7 +11,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _NICE = 10
@@ -31,14 +32,25 @@ class Beside:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, line: str) -> Any:
-        """The answer; raises ProcessEnded where there is none. The next question then begins a new process."""
+    async def start(self) -> None:
+        """Begins the process, so that the first question need not wait for that. Raises ProcessEnded."""
+        async with self._turn:
+            with self._told():
+                await self._begun()
+
+    async def ask(self, line: str, seconds: float) -> Any:
+        """The answer; raises ProcessEnded where there is none within so many seconds. The process then ends, and the
+        next question begins a new one."""
         async with self._turn:
             try:
-                return await self._ask(line)
-            except (OSError, ValueError) as error:  # it was killed, say, or there is no memory for it
+                with self._told():
+                    return await asyncio.wait_for(self._ask(line), seconds)
+            except BaseException:  # what it still says would be taken for the answer to the next question
+                if self._process is not None:
+                    with suppress(ProcessLookupError):
+                        self._process.kill()
                 await self.close()
-                raise ProcessEnded(f"{self._command[2]}: {error}") from error
+                raise
 
     async def close(self) -> None:
         """Ends the process, if there is one."""
@@ -53,7 +65,16 @@ class Beside:
             process.kill()
             await process.wait()
 
-    async def _ask(self, line: str) -> Any:
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncio.TimeoutError as error:
+            raise ProcessEnded(f"{self._command[2]}: no answer in time") from error
+        except (OSError, ValueError) as error:  # it was killed, say, or there is no memory for it
+            raise ProcessEnded(f"{self._command[2]}: {error}") from error
+
+    async def _begun(self) -> asyncio.subprocess.Process:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -62,7 +83,10 @@ class Beside:
                 limit=_LINE_BYTES,
                 start_new_session=True,  # what a terminal sends to the server is for the server
             )
-        process = self._process
+        return self._process
+
+    async def _ask(self, line: str) -> Any:
+        process = await self._begun()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(f"{line}\n".encode())
         await process.stdin.drain()

@@ -97,7 +97,8 @@ class ServedModel:
         self.cold = ColdTraffic(self.spec, self._open, self._deliver)
         self._memory: HostMemory | None = None
         self._reads_mapped: set[Shape] = set()
-        self._loaded = asyncio.Event()
+        self._engine: Engine | None = None
+        self._begun = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -133,15 +134,17 @@ class ServedModel:
     @property
     def loaded(self) -> bool:
         """Whether there is an engine."""
-        return self._loaded.is_set()
+        return self._engine is not None
 
-    async def wait_loaded(self) -> None:
-        """Waits for that; for ever, where the engine cannot be had."""
-        await self._loaded.wait()
+    async def wait_loaded(self) -> bool:
+        """Waits until there is an engine, or none to come; whether there is."""
+        await self._begun.wait()
+        return self.loaded
 
     async def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
-        """See ``Engine.map_memory``; there has to be an engine. Raises whatever it does, or LaneClosed."""
-        return await asyncio.wrap_future(self._lane.call(lambda engine: engine.map_memory(descriptor, offset, size)))
+        """See ``Engine.map_memory``; None without an engine. Not on the lane's thread: pinning takes milliseconds."""
+        engine = self._engine
+        return await asyncio.to_thread(engine.map_memory, descriptor, offset, size) if engine is not None else None
 
     def reads_mapped(self, dims: Dims) -> bool:
         """Whether inputs of these dims may lie in memory that ``map_memory`` gave: then nobody here looks at them. A
@@ -161,14 +164,17 @@ class ServedModel:
             await asyncio.wrap_future(loaded)
             self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
             self._check_outputs()
+            self._engine = await asyncio.wrap_future(self._lane.call(lambda engine: engine))
             self.state = State.WARMING
-            self._loaded.set()
+            self._begun.set()
             await asyncio.to_thread(_settle_objects)
             await self._replay()
         except Exception as error:  # whatever a framework raises, the server lives on and says why
             if self.state is not State.STOPPING:
                 self._fail(str(error) or type(error).__name__)
                 log.exception("model %s failed to start", self.name)
+        finally:
+            self._begun.set()
 
     def _lane_ended(self, ended: Future[None]) -> None:
         """Called on the lane's thread: a lane that dies takes its model with it, and everybody is to know."""
@@ -358,11 +364,14 @@ class ServedModel:
     def flush_metrics(self) -> Iterator[None]:
         """Counts what has been recorded since the last call, and the queue's depth, in steps (``Recorder.steps``)."""
         yield from self.recorder.steps()
+        if self.state is State.STOPPING:  # since this began: what it had is forgotten, or will be
+            return
         self._metrics.queue_depth.labels(self.name).set(self.depth)
 
     async def stop(self, patience: float | None = None) -> None:
         """Answers what waits, then ends the lanes' threads; gives up on one that runs after ``patience`` seconds."""
         self.state = State.STOPPING
+        self._engine = None
         gc.unfreeze()
         for lane in (self._lane, self.cold.running_lane):
             if lane is not None:

@@ -164,6 +164,9 @@ class Server:
         """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
         for store in self._prepared.stores:
             metrics.store_new_entries.labels(store.name)
+        if self._prepared.stores:
+            with contextlib.suppress(ProcessEnded):  # as the first look will tell
+                await self._watcher.start()
         await asyncio.wait(starts)
         while self._prepared.stores:
             try:

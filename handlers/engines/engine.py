@@ -64,10 +64,10 @@ class Engine(ABC):
         return None
 
     def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
-        """Maps ``size`` bytes of a file that another process shares. What lies there is then an input for ``start`` and
-        ``start_joined`` without a copy, of shapes that ``reads_mapped``; nobody else may look at it, since that could
-        end the process (``handlers.engines.mapping``). None where the device takes no inputs from the host's memory by
-        itself; raises OSError or RuntimeError where it cannot be had."""
+        """Maps ``size`` bytes of a file that another process shares. What lies there may then be an input of ``start``
+        and ``start_joined`` as it lies; nobody else may look at it, since that could end the process
+        (``handlers.engines.mapping``). None where the device takes no inputs from such memory by itself. Raises
+        OSError, ValueError or RuntimeError where it cannot be had. Called on any thread, once the engine is loaded."""
         return None
 
     def reads_mapped(self, shape: Shape) -> bool:

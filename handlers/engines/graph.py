@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ import torch
 from handlers.engines.closeness import difference, telling
 from handlers.engines.compiling import Forward
 from handlers.engines.hostmemory import HostMemory
-from handlers.engines.mapping import MappedMemory
+from handlers.engines.mapping import MappedMemory, map_memory
 from handlers.engines.memory import Need, admitted, scaled
 from handlers.engines.staging import Arena, as_array, layout, source
 from handlers.shapes import Shape
@@ -74,7 +74,7 @@ class _Slot:
 
 
 class Graphs:
-    """The graphs of one model. All methods are called on the thread that made the object.
+    """The graphs of one model. All methods are called on the thread that made the object, but for ``map_memory``.
 
     ``budget`` is how many bytes the graphs may take, None for no limit.
     """
@@ -89,7 +89,8 @@ class Graphs:
         self._captured: dict[object, tuple[_Side, ...]] = {}
         self._weights: Mapping[Shape, float] = {}
         self._needs: dict[Shape, Need] = {}
-        self._readable: WeakSet[HostMemory | MappedMemory] = WeakSet()
+        self._readable: tuple[ref[HostMemory | MappedMemory], ...] = ()  # replaced when it changes, under the lock
+        self._lock = threading.Lock()
         torch.cuda.set_stream(self._slots[0].stream)  # of this thread, for what runs eagerly
 
     def __contains__(self, key: object) -> bool:
@@ -112,7 +113,20 @@ class Graphs:
 
     def reads(self, memory: HostMemory | MappedMemory) -> None:
         """Inputs in this memory are read by the device where they lie, for as long as somebody else keeps it."""
-        self._readable.add(memory)
+        with self._lock:
+            self._readable = (*(known for known in self._readable if known() is not None), ref(memory))
+
+    def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview:
+        """See ``Engine.map_memory``."""
+        with _ONE_CAPTURE, torch.cuda.device(self._device):
+            memory, view = map_memory(descriptor, offset, size)
+            self.reads(memory)
+        return view
+
+    def mapped(self, address: int) -> bool:
+        """Whether an address is in memory that only the device may look at."""
+        memories = (known() for known in self._readable)
+        return any(isinstance(memory, MappedMemory) and memory.holds(address) for memory in memories)
 
     def capture(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], variant: Forward | None = None) -> str:
         """Makes a graph of ``shape`` from example inputs on the host; says why not where there is none.
@@ -214,13 +228,14 @@ class Graphs:
         for slot in self._slots:
             slot.stream.synchronize()
         self._captured.clear()
-        self._readable.clear()
+        self._readable = ()
         del self._forward
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         torch.cuda.empty_cache()
 
     def _reads(self, address: int) -> bool:
-        return any(memory.holds(address) for memory in self._readable)
+        memories = (known() for known in self._readable)
+        return any(memory is not None and memory.holds(address) for memory in memories)
 
     def _rehearse(self, shape: Shape, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Need]:
         """Runs the model twice: the outputs, and what memory its graphs will take."""

@@ -23,7 +23,7 @@ from handlers.engines.engine import Engine, example, joined
 from handlers.engines.graph import EAGERLY, SLOTS, Graphs, Replay
 from handlers.engines.hostmemory import HostMemory
 from handlers.engines.layout import quicker
-from handlers.engines.mapping import map_memory
+from handlers.engines.mapping import can_map
 from handlers.engines.memory import largest_first
 from handlers.engines.module import DTYPES, Forward, build_module, first_line, forward
 from handlers.engines.pinning import pinned
@@ -135,7 +135,7 @@ class TorchEngine(Engine):
         if self._graphs is not None and key in self._graphs:
             values = [pad[name] for name in self._names]
             return self._graphs.start(key, [self._on_host(part) for part in parts], values)
-        return self.start(joined(parts, shape, pad))
+        return self.start(joined([self._fetched(part) for part in parts], shape, pad))
 
     def host_memory(self) -> HostMemory | None:
         if self._graphs is not None and self._host_memory is None and self._largest:
@@ -145,11 +145,8 @@ class TorchEngine(Engine):
         return self._host_memory
 
     def map_memory(self, descriptor: int, offset: int, size: int) -> memoryview | None:
-        if self._graphs is None:
-            return None
-        memory, view = map_memory(descriptor, offset, size)
-        self._graphs.reads(memory)
-        return view
+        graphs = self._graphs
+        return graphs.map_memory(descriptor, offset, size) if graphs is not None and can_map() else None
 
     def reads_mapped(self, shape: Shape) -> bool:
         key = tuple((tensor.dims, tensor.numpy_dtype) for tensor in shape)
@@ -198,6 +195,16 @@ class TorchEngine(Engine):
         if key not in self._known and len(self._known) < _REMEMBERED:
             self._known.add(key)
         return {tensor.name: array for tensor, array in zip(self.spec.outputs, results, strict=True)}
+
+    def _fetched(self, inputs: Tensors) -> Tensors:
+        """The same where the processor may look at it."""
+        if self._graphs is None:
+            return inputs
+        tensors = zip(self._names, self._on_host(inputs), strict=True)
+        return {
+            name: to_array(tensor.to(self.device)) if self._graphs.mapped(tensor.data_ptr()) else inputs[name]
+            for name, tensor in tensors
+        }
 
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self.spec.outputs

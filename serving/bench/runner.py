@@ -66,6 +66,8 @@ def run(
     for name, number in (("requests", requests), ("concurrency", concurrency), ("first", first), ("rate", rate or 1)):
         if number <= 0:
             raise BenchError(f"{name} must be above 0, not {number}")
+    if images and encoding == "shared-memory":
+        raise BenchError("files are sent as they are, not in shared memory")
     try:
         with ExitStack() as shared:
             target = Target.parse(url)

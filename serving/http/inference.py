@@ -79,10 +79,9 @@ class Endpoint:
         if self._regions is None:
             raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
         if not request.local:
-            raise InvalidInput("shared memory is for clients on the same host, by its loopback address")
-        for place in asked.places:
-            self._regions.check(place)
-        return msgspec.structs.replace(asked, inputs=self._regions.inputs(self.model, asked))
+            raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
+        write = self._regions.writer(asked)
+        return msgspec.structs.replace(asked, inputs=self._regions.inputs(self.model, asked), write=write)
 
     def _settle(
         self,
@@ -97,8 +96,7 @@ class Endpoint:
             if isinstance(outcome, Exception):
                 raise outcome
             settled = time.perf_counter()
-            write = self._regions.write if self._regions is not None else None
-            text, headers = encode(self.model.name, self.model.version, asked, outcome, self._dtypes, write)
+            text, headers = encode(self.model.name, self.model.version, asked, outcome, self._dtypes)
             ended = time.perf_counter()
         except Exception as error:
             self._fail(request, "oip", error, started)

@@ -8,6 +8,7 @@ in ``oip_answers``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -102,7 +103,7 @@ class InferRequest(msgspec.Struct, frozen=True):  # a frozen dataclass takes ten
 
     ``inputs`` has every input of the model in declared order, but for those in ``shared``; arrays may be read-only
     views of the request body, and bf16 is raw 16-bit words. ``outputs`` are the wanted outputs; empty means all, as
-    binary data if ``binary_default``.
+    binary data if ``binary_default``. ``write`` puts those that have a place in shared memory there.
     """
 
     id: str | None
@@ -110,6 +111,7 @@ class InferRequest(msgspec.Struct, frozen=True):  # a frozen dataclass takes ten
     outputs: tuple[Wanted, ...] = ()
     binary_default: bool = False
     shared: dict[str, Shared] = {}
+    write: Callable[[Place, memoryview], None] | None = None
 
     @property
     def places(self) -> list[Place]:

@@ -21,15 +21,13 @@ def encode(
     request: InferRequest,
     outputs: Mapping[str, np.ndarray],
     dtypes: Mapping[str, str] | None = None,
-    write: Callable[[Place, memoryview], None] | None = None,
 ) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """The response body and its headers (content type, and the length of the JSON where binary data follows).
 
-    ``dtypes`` overrides the dtype (short name) of an output that NumPy cannot name (bf16). ``write`` puts bytes where a
-    request wants an output in shared memory, and must be given for one that does. In JSON, data is flat in row-major
-    order, and NaN or infinity is null: JSON has no other word. Raises InvalidInput where the request wants an output
-    that the model did not give, one with no room for it, or BF16 as JSON; TypeError where the model gave what has no
-    name here.
+    ``dtypes`` overrides the dtype (short name) of an output that NumPy cannot name (bf16). Outputs that the request
+    wants in shared memory are written there (``InferRequest.write``). In JSON, data is flat in row-major order, and NaN
+    or infinity is null: JSON has no other word. Raises InvalidInput where the request wants an output that the model
+    did not give, one with no room for it, or BF16 as JSON; TypeError where the model gave what has no name here.
     """
     wanted = request.outputs or tuple(Wanted(name, request.binary_default) for name in outputs)
     described: list[dict[str, Any]] = []
@@ -43,8 +41,8 @@ def encode(
             raise TypeError(f"model {model!r} gave output {name!r} of dtype {array.dtype}, which the protocol lacks")
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
         if place is not None:
-            assert write is not None
-            tensor["parameters"] = _write(array, name, place, write)
+            assert request.write is not None
+            tensor["parameters"] = _write(array, name, place, request.write)
         elif binary:
             tensor["parameters"] = {"binary_data_size": array.nbytes}
             buffers.append(np.ascontiguousarray(array))

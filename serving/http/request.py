@@ -81,8 +81,9 @@ class Request:
 
     @property
     def local(self) -> bool:
-        """Whether the client is on this host, by its address."""
-        return self._sender.local()
+        """Whether the client is a program on this host, by its address: not a page in a browser, which may be
+        anybody's."""
+        return "origin" not in self.headers and self._sender.local()
 
     async def gone(self) -> None:
         """Returns when the client has hung up before it was answered."""

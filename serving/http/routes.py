@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timezone
 from importlib.metadata import version as package_version
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.routing import Route
 from handlers.errors import InvalidInput
 from handlers.shapes import DTYPES, Shape
 from handlers.spec import TensorSpec
+from serving.beside import ProcessEnded
 from serving.http import board, openapi
 from serving.http.answers import failure
 from serving.http.sharedmemory import Regions
@@ -23,7 +25,10 @@ from serving.http.sharedroutes import shared_memory_routes
 from serving.metrics.metrics import CONTENT_TYPE
 from serving.model import ServedModel
 from serving.repository import ModelNotFound, Repository
+from serving.steps import in_steps
 from warmup.proof import ShapeProof
+
+log = logging.getLogger("preheat.http")
 
 PLATFORMS = {"torch": "pytorch", "onnx": "onnxruntime_onnx", "python": "python"}
 
@@ -62,7 +67,9 @@ def application(repository: Repository, regions: Regions | None = None) -> Starl
         return _json({"name": model.name, "ready": up, "state": model.state.value}, 200 if up else 503)
 
     async def shapes(request: Request) -> Response:
-        return _json(shape_board(_model(repository, request)))
+        model = _model(repository, request)
+        await in_steps(model.flush_metrics())
+        return _json(shape_board(model))
 
     async def list_models(request: Request) -> Response:
         return _json({"models": [{"modelName": model.name, "modelUrl": model.name} for model in repository.models()]})
@@ -81,6 +88,7 @@ def application(repository: Repository, regions: Regions | None = None) -> Starl
         return Response(openapi.page(repository.models(), regions is not None), media_type="text/html")
 
     async def status(request: Request) -> Response:
+        await repository.flush_metrics()
         if "text/html" in request.headers.get("accept", ""):
             return Response(board.render(_board(repository)), headers=board.HEADERS, media_type="text/html")
         document = {**repository.why_not_ready(), "serving": [_summary(model) for model in repository.models()]}
@@ -92,6 +100,10 @@ def application(repository: Repository, regions: Regions | None = None) -> Starl
 
     async def invalid(request: Request, error: Exception) -> Response:
         return _json({"error": str(error)}, 400)
+
+    async def unreadable(request: Request, error: Exception) -> Response:
+        log.error("the metrics of all processes cannot be read: %s", error)
+        return _json({"error": str(error)}, 503)
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -122,14 +134,18 @@ def application(repository: Repository, regions: Regions | None = None) -> Starl
             Route("/docs", documentation),
             *shared_memory_routes(regions),
         ],
-        exception_handlers={ModelNotFound: not_found, InvalidInput: invalid, HTTPException: refused},
+        exception_handlers={
+            ModelNotFound: not_found,
+            InvalidInput: invalid,
+            ProcessEnded: unreadable,
+            HTTPException: refused,
+        },
     )
 
 
 def shape_board(model: ServedModel) -> dict[str, Any]:
     """The plan, what was proven of it, what is warm, and what requests met; times in seconds."""
     proofs = {proof.shape: proof for proof in model.proof} if model.proof else {}
-    model.recorder.flush()
     rows = [_row(planned.shape, planned.weight, proofs.get(planned.shape), model) for planned in model.plan]
     met_cold = model.cold.met()
     return {
@@ -191,7 +207,6 @@ def _board(repository: Repository) -> board.Board:
 
 
 def _summary(model: ServedModel) -> dict[str, Any]:
-    model.recorder.flush()
     return {
         "name": model.name,
         "version": model.version,

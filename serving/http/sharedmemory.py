@@ -9,11 +9,13 @@ accelerator that fetches inputs by itself (``handlers.engines.mapping``).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import stat
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,26 +34,68 @@ log = logging.getLogger("preheat")
 
 _FOLDER = Path("/dev/shm")  # where the C library keeps the objects that shm_open names (glibc; shm_overview(7))
 _KEY = re.compile(r"/?[^/\0]{1,254}")  # NAME_MAX, shm_open(3)
-_MOST_REGIONS = 256  # each takes a descriptor or two
-_LEAST_MAPPED = 1 << 16  # bytes of a tensor
-_ALIGNMENT = 64  # bytes, of a tensor's place in its region
+_MOST_REGIONS = 256  # each takes a descriptor, and one more for each model that maps it
 _MOST_MAPPED = 2 << 30  # bytes of all regions that are pinned; what is over that is read by system calls
+# Copying so many bytes takes no longer than all else about a request; and drivers copy up to 64 KiB by themselves
+# (CUDA's API synchronization behavior), which would be to look at them.
+_COPIED = 1 << 17
+_ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """``size`` bytes of an object of shared memory, from its byte ``offset`` on. ``views``: what engines map of it."""
+    """``size`` bytes of an object of shared memory, from its byte ``offset`` on. ``mapped``: engines may map it, and
+    ``views`` are what they do. Its descriptor is closed when nobody has the region any more."""
 
     name: str
     key: str
     offset: int
     size: int
     descriptor: int
+    mapped: bool
     views: WeakKeyDictionary[ServedModel, memoryview] = field(default_factory=WeakKeyDictionary)
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.descriptor)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its object is still as large as it was."""
+        return os.fstat(self.descriptor).st_size >= self.offset + self.size
 
     def to_json(self) -> dict[str, object]:
         """As the protocol has it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.size}
+
+    def read(self, place: Place, into: memoryview) -> None:
+        """Copies what is there. Raises InvalidInput where that is gone."""
+        done = 0
+        while done < place.size:
+            more = os.preadv(self.descriptor, [into[done:]], self.offset + place.offset + done)
+            if not more:
+                raise _shrunk(place)
+            done += more
+
+    def write(self, place: Place, data: memoryview) -> None:
+        """Copies ``data``, which is no longer than the place, to it. Raises InvalidInput where there is no room."""
+        if not self.whole:  # to write would make it larger again
+            raise _shrunk(place)
+        done = 0
+        while done < len(data):
+            try:
+                done += os.pwrite(self.descriptor, data[done:], self.offset + place.offset + done)
+            except OSError as error:
+                raise InvalidInput(f"{_told(place)}: {error.strerror}") from error
+
+    def view(self, place: Place, model: ServedModel) -> memoryview | None:
+        """What is there, for the model's engine, which alone may look; None where that cannot have it as it lies.
+        Raises InvalidInput where the region has been made smaller: the engine would see what was there before."""
+        view = self.views.get(model)
+        if view is None or place.size <= _COPIED or (self.offset + place.offset) % _ALIGNMENT:
+            return None
+        if not self.whole:
+            raise _shrunk(place)
+        return view[place.offset : place.offset + place.size]
 
 
 class Regions:
@@ -59,42 +103,59 @@ class Regions:
 
     def __init__(self, models: Callable[[], Iterable[ServedModel]]) -> None:
         self._models = models
-        self._regions: dict[str, Region | None] = {}  # None while it is being registered
+        self._regions: dict[str, Region] = {}
 
     async def register(self, name: str, key: str, offset: int, size: int) -> None:
-        """Takes a region in. Raises InvalidInput where there is no such memory, or one of that name already."""
+        """Takes a region in, and has every model map it. Raises InvalidInput where there is no such memory, or a region
+        of that name already."""
         if name in self._regions:
             raise InvalidInput(f"shared memory region {name!r} is registered already")
         if len(self._regions) >= _MOST_REGIONS:
             raise InvalidInput(f"{_MOST_REGIONS} shared memory regions are registered, which is as many as may be")
-        region = Region(name, key, offset, size, _open(key, offset + size))
-        self._regions[name] = None
-        try:
-            for model in self._models():
-                if model.loaded:
-                    await self._map(region, model)
-            self._regions[name] = region
-        finally:
-            if self._regions[name] is None:
-                self._forget(region)
+        mapped = size + sum(region.size for region in self._regions.values() if region.mapped) <= _MOST_MAPPED
+        region = Region(name, key, offset, size, _open(key, offset + size), mapped)
+        if not mapped:
+            log.warning("shared memory region %s is always copied: over %d bytes are mapped", name, _MOST_MAPPED)
+        self._regions[name] = region
+        for model in self._models():
+            await self._map(region, model)
 
-    def unregister(self, name: str | None = None) -> None:
+    async def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them. Requests on their way keep what they have of it. Raises InvalidInput."""
+        views: list[memoryview] = []
         for region in self._found(name):
-            self._forget(region)
+            del self._regions[region.name]
+            views += region.views.values()
+            region.views.clear()
+        await asyncio.to_thread(views.clear)  # the end of a mapping takes milliseconds
 
     def status(self, name: str | None = None) -> list[dict[str, object]]:
         """What is registered. Raises InvalidInput on another name."""
         return [region.to_json() for region in self._found(name)]
+
+    def writer(self, asked: InferRequest) -> Callable[[Place, memoryview], None]:
+        """What writes the request's outputs to its places, whatever becomes of their regions until then. Raises
+        InvalidInput where there is no such place."""
+        regions = {place.region: self.find(place) for place in asked.places}
+        return lambda place, data: regions[place.region].write(place, data)
+
+    def find(self, place: Place) -> Region:
+        """The region of a place that is in it; raises InvalidInput on any other."""
+        (region,) = self._found(place.region)
+        if place.offset + place.size > region.size:
+            raise InvalidInput(f"{_told(place)} are more than it has, {region.size}")
+        return region
 
     def inputs(self, model: ServedModel, asked: InferRequest) -> dict[str, np.ndarray]:
         """All inputs of a request, in the model's order: those in shared memory are copied from there, unless they are
         for an accelerator to fetch. Raises InvalidInput or BodyTooLarge."""
         dims = {name: array.shape for name, array in asked.inputs.items()}
         dims |= {name: shared.dims for name, shared in asked.shared.items()}
-        size, most = sum(shared.place.size for shared in asked.shared.values()), model.spec.limits.request_bytes
+        size = sum(array.nbytes for array in asked.inputs.values())
+        size += sum(shared.place.size for shared in asked.shared.values())
+        most = model.spec.limits.request_bytes
         if size > most:
-            raise BodyTooLarge(f"the inputs in shared memory have {size} bytes, at most {most} are allowed")
+            raise BodyTooLarge(f"the inputs have {size} bytes, at most {most} are allowed")
         mapped = model.reads_mapped(tuple(dims[spec.name] for spec in model.spec.inputs))
         return {
             spec.name: asked.inputs[spec.name]
@@ -104,86 +165,37 @@ class Regions:
         }
 
     def _input(self, model: ServedModel, spec: TensorSpec, shared: Shared, mapped: bool) -> np.ndarray:
-        place = shared.place
-        # A copy of a small tensor takes no longer, drivers may look at one themselves, and so does who checks BOOLs.
-        if mapped and place.size >= _LEAST_MAPPED and spec.dtype != "bool" and not place.offset % _ALIGNMENT:
-            view = self.view(place, model)
-            if view is not None:
-                return tensors.from_bytes(view, 0, spec, shared.dims)
+        place, region = shared.place, self.find(shared.place)
+        view = region.view(place, model) if mapped and spec.dtype != "bool" else None  # BOOLs are looked at
+        if view is not None:
+            return tensors.over(view, spec, shared.dims)
         room = model.room(place.size) or memoryview(bytearray(place.size))
-        self.read(place, room)
+        region.read(place, room)
         return tensors.from_bytes(room.toreadonly(), 0, spec, shared.dims)
 
-    def check(self, place: Place) -> Region:
-        """The region of a place that is in it; raises InvalidInput on any other."""
-        region = self._regions.get(place.region)
-        if region is None:
-            raise InvalidInput(f"no shared memory region {place.region!r} is registered")
-        if place.offset + place.size > region.size:
-            raise InvalidInput(f"{_told(place)} are more than it has, {region.size}")
-        return region
-
-    def read(self, place: Place, into: memoryview) -> None:
-        """Copies what is there. Raises InvalidInput."""
-        region, done = self.check(place), 0
-        while done < place.size:
-            more = os.preadv(region.descriptor, [into[done:]], region.offset + place.offset + done)
-            if not more:
-                raise InvalidInput(f"{_told(place)}: its memory has been made smaller since it was registered")
-            done += more
-
-    def write(self, place: Place, data: memoryview) -> None:
-        """Copies ``data``, which is no longer than the place, to it. Raises InvalidInput."""
-        region, done = self.check(place), 0
-        while done < len(data):
-            try:
-                done += os.pwrite(region.descriptor, data[done:], region.offset + place.offset + done)
-            except OSError as error:
-                raise InvalidInput(f"{_told(place)}: {error.strerror}") from error
-
-    def view(self, place: Place, model: ServedModel) -> memoryview | None:
-        """What is there, for the model's engine, which alone may look; None where that has not mapped it."""
-        view = self.check(place).views.get(model)
-        return view[place.offset : place.offset + place.size] if view is not None else None
-
     async def map_into(self, model: ServedModel) -> None:
-        """Has a model map what is registered already when it is loaded."""
-        await model.wait_loaded()
-        for region in [region for region in self._regions.values() if region is not None]:
-            if self._regions.get(region.name) is region:
+        """Has a model map what is registered already, once it is loaded; nothing where it never is."""
+        if await model.wait_loaded():
+            for region in list(self._regions.values()):
                 await self._map(region, model)
 
     async def _map(self, region: Region, model: ServedModel) -> None:
-        mapped = sum(one.size for one in self._regions.values() if one is not None and one.views)
-        if mapped + region.size > _MOST_MAPPED:
-            log.info("shared memory region %s is read by copying: over %d bytes are mapped", region.name, _MOST_MAPPED)
+        if not region.mapped or not model.loaded or model in region.views:
             return
-        descriptor = os.dup(region.descriptor)  # its own, for the region may be unregistered meanwhile
         try:
-            view = await model.map_memory(descriptor, region.offset, region.size)
-        except Exception as error:  # whatever the driver says, or its lane has closed: it is then read by copying
-            log.warning("model %s: shared memory region %s is read by copying: %s", model.name, region.name, error)
+            view = await model.map_memory(region.descriptor, region.offset, region.size)
+        except Exception as error:  # whatever the driver says: it is then read by copying
+            log.warning("model %s: shared memory region %s is always copied: %s", model.name, region.name, error)
             return
-        finally:
-            os.close(descriptor)
-        if view is not None:
+        if view is not None and self._regions.get(region.name) is region and model.loaded:
             region.views[model] = view
 
     def _found(self, name: str | None) -> list[Region]:
         if name is None:
-            return [region for region in self._regions.values() if region is not None]
-        region = self._regions.get(name)
-        if region is None:
+            return list(self._regions.values())
+        if name not in self._regions:
             raise InvalidInput(f"no shared memory region {name!r} is registered")
-        return [region]
-
-    def _forget(self, region: Region) -> None:
-        del self._regions[region.name]
-        os.close(region.descriptor)
-
-
-def _told(place: Place) -> str:
-    return f"{place.size} bytes from byte {place.offset} of shared memory region {place.region!r}"
+        return [self._regions[name]]
 
 
 def _open(key: str, size: int) -> int:
@@ -200,4 +212,14 @@ def _open(key: str, size: int) -> int:
     if stat.S_ISREG(facts.st_mode) and facts.st_size >= size:
         return descriptor
     os.close(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        raise InvalidInput(f"{key!r} is no shared memory")
     raise InvalidInput(f"shared memory {key!r} has {facts.st_size} bytes, {size} are needed")
+
+
+def _shrunk(place: Place) -> InvalidInput:
+    return InvalidInput(f"{_told(place)}: its memory has been made smaller since it was registered")
+
+
+def _told(place: Place) -> str:
+    return f"{place.size} bytes from byte {place.offset} of shared memory region {place.region!r}"

@@ -32,7 +32,7 @@ def shared_memory_routes(regions: Regions | None) -> list[Route]:
         if regions is None:
             raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
         if not request.scope.get("extensions", {}).get(LOCAL):
-            raise InvalidInput("shared memory is for clients on the same host, by its loopback address")
+            raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
         return regions
 
     async def register(request: Request) -> Response:
@@ -47,7 +47,7 @@ def shared_memory_routes(regions: Regions | None) -> list[Route]:
         return JSONResponse({})
 
     async def unregister(request: Request) -> Response:
-        known(request).unregister(request.path_params.get("name"))
+        await known(request).unregister(request.path_params.get("name"))
         return JSONResponse({})
 
     async def status(request: Request) -> Response:

@@ -122,6 +122,11 @@ def from_bytes(body: bytes | memoryview, offset: int, spec: TensorSpec, dims: tu
     return array if array.flags.aligned else array.copy()
 
 
+def over(memory: memoryview, spec: TensorSpec, dims: tuple[int, ...]) -> np.ndarray:
+    """The array of ``dims`` that lies in ``memory``, which is aligned for it; nothing of it is looked at."""
+    return np.frombuffer(memory, _NUMPY[spec.dtype]).reshape(dims)
+
+
 def itemsize(spec: TensorSpec) -> int:
     """Bytes of one element in binary data."""
     return _NUMPY[spec.dtype].itemsize

@@ -22,6 +22,7 @@ REQUEST_BUCKETS = log_buckets(0.0005, 60, 30)
 SHAPE_BUCKETS = log_buckets(0.0005, 60, 15)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STAGES = ("decode", "preprocess", "queue", "copy", "execute", "postprocess", "encode")
+_SCRAPE_SECONDS = 10.0  # as long as Prometheus waits for one unless told otherwise (scrape_timeout)
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -94,7 +95,7 @@ class Metrics:
     async def exposition(self) -> bytes:
         """The text that Prometheus scrapes, of all processes where there are several. Raises ProcessEnded."""
         if self._together is not None:
-            return (await self._together.ask("")).encode()
+            return (await self._together.ask("", _SCRAPE_SECONDS)).encode()
         return b"".join(await in_steps(self.pieces()))
 
     async def close(self) -> None:

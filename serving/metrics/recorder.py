@@ -1,6 +1,6 @@
 """What one model's requests did, kept until it is counted.
 
-A request costs one append here; ``flush`` counts everything at once, on a scrape and once a second.
+A request costs one append here; ``steps`` counts, on a scrape and once a second, in short steps.
 """
 
 from __future__ import annotations

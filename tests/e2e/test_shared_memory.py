@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +111,16 @@ def test_a_server_shares_nothing_unless_told_to(echo_server: str, region: Any) -
                 use()
     with pytest.raises(BenchError, match="takes no shared memory .* --allow-client-shm"):
         run(echo_server, "pair", requests=1, encoding="shared-memory")
+
+
+@pytest.mark.parametrize("more", [["--processes", "2"], ["--devices", "0"]])
+def test_processes_that_share_a_port_cannot_share_regions(echo_store: Path, more: list[str]) -> None:
+    command = ["serve", "--model-store", str(echo_store), "--unproven", "--allow-client-shm", *more]
+    ran = subprocess.run([sys.executable, "-m", "serving", *command], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2 and "--allow-client-shm is for one process" in ran.stderr
+
+
+def test_pages_in_browsers_are_refused(url: str, region: Any) -> None:
+    asked = f"{url}/v2/systemsharedmemory/region/r/register"
+    answer = httpx.post(asked, json={"key": region[1], "byte_size": 1}, headers={"origin": "http://elsewhere.example"})
+    assert answer.status_code == 400 and "programs on the same host" in answer.json()["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -324,3 +325,27 @@ def test_a_body_is_asked_for_when_the_requests_before_it_are_answered() -> None:
             assert (await answer(reader))[2] == b"POST / abc"
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "local"),
+    [
+        (("127.0.0.1", 5), {}, True),
+        (("127.8.9.1", 5), {}, True),
+        (("::1", 5, 0, 0), {}, True),
+        (("::ffff:127.0.0.1", 5, 0, 0), {}, True),
+        (("127.0.0.1", 5), {"origin": "http://127.0.0.1:8000"}, False),  # a page in a browser
+        (("10.0.0.7", 5), {}, False),
+        (("::ffff:10.0.0.7", 5, 0, 0), {}, False),
+        (("fe80::1%eth0", 5, 0, 2), {}, False),
+        (None, {}, False),
+        ("", {}, False),
+    ],
+)
+def test_only_programs_on_this_host_are_local(peer: object, headers: dict[str, str], local: bool) -> None:
+    async def test() -> None:
+        sender = connection.Connection(Echo(), set())
+        sender._transport = SimpleNamespace(get_extra_info=lambda name: peer if name == "peername" else None)
+        assert Request(sender, "GET", "/", headers=headers).local is local
+
+    asyncio.run(test())

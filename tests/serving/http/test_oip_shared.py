@@ -73,10 +73,11 @@ def test_an_output_in_shared_memory_needs_a_size_and_no_json() -> None:
 def test_an_output_is_written_where_it_is_wanted() -> None:
     written: list[tuple[Place, bytes]] = []
     place = Place("r", 16, 100)
-    asked = InferRequest(None, {}, (Wanted("y", True, place), Wanted("w", True)))
+    wanted = (Wanted("y", True, place), Wanted("w", True))
+    asked = InferRequest(None, {}, wanted, write=lambda *what: written.append(_copy(*what)))
     y = np.array([[1, 2], [3, 4]], ml_dtypes.bfloat16).view(np.uint16).T  # not contiguous
     outputs = {"y": y, "w": np.array([5], np.float32)}
-    answer, headers = encode("m", "1", asked, outputs, {"y": "bf16"}, lambda *what: written.append(_copy(*what)))
+    answer, headers = encode("m", "1", asked, outputs, {"y": "bf16"})
     assert written == [(place, np.ascontiguousarray(y).tobytes())]
     result = client.InferResult.from_response_body(
         answer, header_length=int(dict(headers)["inference-header-content-length"])
@@ -91,9 +92,10 @@ def test_an_output_is_written_where_it_is_wanted() -> None:
 
 
 def test_an_output_that_has_no_room_is_refused() -> None:
-    asked = InferRequest(None, {}, (Wanted("w", False, Place("r", 0, 7)),))
+    wanted = (Wanted("w", False, Place("r", 0, 7)),)
+    asked = InferRequest(None, {}, wanted, write=lambda *what: pytest.fail("was written"))
     with pytest.raises(InvalidInput, match="output 'w' has 8 bytes; shared_memory_byte_size is 7"):
-        encode("m", "1", asked, {"w": np.zeros(2, np.float32)}, write=lambda *what: pytest.fail("was written"))
+        encode("m", "1", asked, {"w": np.zeros(2, np.float32)})
 
 
 def _copy(place: Place, data: memoryview) -> tuple[Place, bytes]:

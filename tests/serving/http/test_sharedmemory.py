@@ -16,12 +16,13 @@ import pytest
 
 from handlers.errors import InvalidInput
 from handlers.spec import TensorSpec
-from serving.http.oip import InferRequest, Place, Shared
+from serving.http.oip import InferRequest, Place, Shared, Wanted
 from serving.http.request import BodyTooLarge
 from serving.http.sharedmemory import Regions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory is Linux's")
 SIZE = 1 << 20
+LARGE = (1 << 15) + 1  # elements of a tensor that is not copied
 
 
 class Model:
@@ -45,7 +46,8 @@ class Model:
         self.views.append(memoryview(bytes(size)))  # what the device would see: zeros, to tell it from a copy
         return self.views[-1] if self._maps else None
 
-    async def wait_loaded(self) -> None: ...
+    async def wait_loaded(self) -> bool:
+        return self.loaded
 
     def reads_mapped(self, dims: Any) -> bool:
         return self._reads
@@ -88,11 +90,12 @@ def test_a_region_is_there_until_it_is_unregistered(memory: SharedMemory, key: s
     with pytest.raises(InvalidInput, match="'r' is registered already"):
         run(found.register("r", key, 0, 10))
     run(found.register("s", key, 0, 10))
-    found.unregister("r")
-    for after in (found.status, found.unregister):
-        with pytest.raises(InvalidInput, match="no shared memory region 'r' is registered"):
-            after("r")
-    found.unregister()
+    run(found.unregister("r"))
+    with pytest.raises(InvalidInput, match="no shared memory region 'r' is registered"):
+        found.status("r")
+    with pytest.raises(InvalidInput, match="no shared memory region 'r' is registered"):
+        run(found.unregister("r"))
+    run(found.unregister())
     assert found.status() == [] and len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
 
 
@@ -126,7 +129,7 @@ def test_links_and_pipes_are_refused(memory: SharedMemory) -> None:
             run(regions().register("r", place.name, 0, 1))
         place.unlink()
         os.mkfifo(place)
-        with pytest.raises(InvalidInput, match="has 0 bytes"):
+        with pytest.raises(InvalidInput, match="is no shared memory"):
             run(regions().register("r", place.name, 0, 1))
     finally:
         place.unlink()
@@ -138,7 +141,7 @@ def test_there_is_a_limit(memory: SharedMemory, monkeypatch: pytest.MonkeyPatch)
     run(found.register("r", memory.name, 0, 1))
     with pytest.raises(InvalidInput, match="as many as may be"):
         run(found.register("s", memory.name, 0, 1))
-    found.unregister()
+    run(found.unregister())
 
 
 def test_an_engine_that_maps_nothing_gets_a_copy(memory: SharedMemory) -> None:
@@ -148,41 +151,45 @@ def test_an_engine_that_maps_nothing_gets_a_copy(memory: SharedMemory) -> None:
     inputs = found.inputs(model, asked(5, offset=3 * 4))  # type: ignore[arg-type]
     assert list(inputs) == ["x", "b"] and not inputs["x"].flags.writeable
     np.testing.assert_array_equal(inputs["x"], np.full(5, 3, np.float32))
-    found.unregister()
+    run(found.unregister())
     np.testing.assert_array_equal(inputs["x"], np.full(5, 3, np.float32))
 
 
 @pytest.mark.parametrize(
-    ("model", "elements", "offset", "mapped"),
+    ("model", "elements", "start", "offset", "mapped"),
     [
-        (Model(), 1 << 15, 0, True),
-        (Model(), 1 << 15, 64, True),
-        (Model(), 1 << 15, 4, False),  # not aligned
-        (Model(), 100, 0, False),  # small
-        (Model(reads=False), 1 << 15, 0, False),  # somebody would look at it
-        (Model(fails=True), 1 << 15, 0, False),
+        (Model(), LARGE, 0, 0, True),
+        (Model(), LARGE, 0, 64, True),
+        (Model(), LARGE, 60, 4, True),
+        (Model(), LARGE, 0, 4, False),  # not aligned
+        (Model(), LARGE, 1, 0, False),  # the region is not, and NumPy would copy
+        (Model(), LARGE, 4, 64, False),
+        (Model(), 1 << 15, 0, 0, False),  # small
+        (Model(reads=False), LARGE, 0, 0, False),  # somebody would look at it
+        (Model(fails=True), LARGE, 0, 0, False),
     ],
 )
 def test_only_what_nobody_here_looks_at_is_not_copied(
-    memory: SharedMemory, model: Model, elements: int, offset: int, mapped: bool
+    memory: SharedMemory, model: Model, elements: int, start: int, offset: int, mapped: bool
 ) -> None:
     found = regions(model)
-    run(found.register("r", memory.name, 0, SIZE))
+    run(found.register("r", memory.name, start, SIZE - start))
     x = found.inputs(model, asked(elements, offset))["x"]  # type: ignore[arg-type]
-    assert x.shape == (elements,) and x[0] == (0 if mapped else 3)
+    assert x.shape == (elements,) and (x[1] == 0) == mapped
     assert model.rooms == ([] if mapped else [4 * elements])
-    found.unregister()
+    run(found.unregister())
 
 
 def test_a_bool_is_looked_at_and_so_copied(memory: SharedMemory) -> None:
     model = Model()
     found = regions(model)
     run(found.register("r", memory.name, 0, SIZE))
-    size = 1 << 17
+    size = 1 << 18
+    model.spec.limits.request_bytes = 16 * SIZE
     request = InferRequest(None, {"x": np.zeros(size)}, shared={"b": Shared(Place("r", 0, size), (size,))})
     with pytest.raises(InvalidInput, match="must be 0 or 1"):
         found.inputs(model, request)  # type: ignore[arg-type]
-    found.unregister()
+    run(found.unregister())
 
 
 def test_a_model_that_comes_later_maps_what_is_there(memory: SharedMemory) -> None:
@@ -190,52 +197,114 @@ def test_a_model_that_comes_later_maps_what_is_there(memory: SharedMemory) -> No
     found = regions()
     run(found.register("r", memory.name, 0, SIZE))
     run(found.map_into(model))  # type: ignore[arg-type]
-    assert found.inputs(model, asked(1 << 15))["x"][0] == 0  # type: ignore[arg-type]
-    found.unregister()
+    assert found.inputs(model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
+    run(found.unregister())
 
 
-def test_no_more_is_mapped_than_may_be(memory: SharedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.http.sharedmemory._MOST_MAPPED", SIZE)
+def test_a_model_that_is_loaded_while_a_region_is_registered_maps_it_too(memory: SharedMemory) -> None:
+    slow, late = Model(), Model()
+    late.loaded = False
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    map_memory = slow.map_memory
+
+    async def slowly(descriptor: int, offset: int, size: int) -> memoryview | None:
+        begun.set()
+        await go_on.wait()
+        return await map_memory(descriptor, offset, size)
+
+    slow.map_memory = slowly  # type: ignore[method-assign]
+    found = regions(slow, late)
+
+    async def main() -> None:
+        registering = asyncio.create_task(found.register("r", memory.name, 0, SIZE))
+        await begun.wait()
+        late.loaded = True
+        await found.map_into(late)  # type: ignore[arg-type]
+        go_on.set()
+        await registering
+
+    run(main())
+    for model in (slow, late):
+        assert len(model.views) == 1
+        assert found.inputs(model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
+    run(found.unregister())
+
+
+def test_what_is_unregistered_while_it_is_mapped_is_let_go(memory: SharedMemory) -> None:
     model = Model()
     found = regions(model)
+    map_memory = model.map_memory
+
+    async def meanwhile(descriptor: int, offset: int, size: int) -> memoryview | None:
+        await found.unregister("r")
+        return await map_memory(descriptor, offset, size)
+
+    model.map_memory = meanwhile  # type: ignore[method-assign]
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     run(found.register("r", memory.name, 0, SIZE))
-    run(found.register("s", memory.name, 0, 1))
-    assert len(model.views) == 1
-    found.unregister()
+    assert found.status() == [] and len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_no_more_is_mapped_than_may_be(
+    memory: SharedMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("serving.http.sharedmemory._MOST_MAPPED", SIZE)
+    first, later = Model(), Model()
+    found = regions(first)
+
+    async def main() -> None:
+        await asyncio.gather(found.register("r", memory.name, 0, SIZE), found.register("s", memory.name, 0, 1))
+        await found.map_into(later)  # type: ignore[arg-type]
+
+    run(main())
+    assert len(first.views) == len(later.views) == 1 and "region s is always copied" in caplog.text
+    run(found.unregister())
 
 
 @pytest.mark.parametrize("offset", [SIZE - 8, 1 << 40])
 def test_what_is_beyond_a_region_is_refused(memory: SharedMemory, offset: int) -> None:
     found = regions()
     run(found.register("r", memory.name, 0, SIZE))
-    for use in (
-        lambda place: found.read(place, memoryview(bytearray(12))),
-        lambda place: found.write(place, memoryview(b"123")),
-    ):
-        with pytest.raises(InvalidInput, match=f"12 bytes from byte {offset} of .*'r' are more than it has"):
-            use(Place("r", offset, 12))
-    found.unregister()
+    with pytest.raises(InvalidInput, match=f"12 bytes from byte {offset} of .*'r' are more than it has"):
+        found.find(Place("r", offset, 12))
+    run(found.unregister())
 
 
-def test_memory_that_was_made_smaller_ends_a_request_and_nothing_else(memory: SharedMemory) -> None:
-    found = regions(Model(maps=False))
+@pytest.mark.parametrize(("model", "elements"), [(Model(), LARGE), (Model(), 100)])
+def test_memory_that_was_made_smaller_ends_a_request_and_nothing_else(
+    memory: SharedMemory, model: Model, elements: int
+) -> None:
+    found = regions(model)
     run(found.register("r", memory.name, 0, SIZE))
     os.truncate(f"/dev/shm/{memory.name}", 10)
     with pytest.raises(InvalidInput, match="made smaller"):
-        found.read(Place("r", 0, 100), memoryview(bytearray(100)))
-    found.unregister()
+        found.inputs(model, asked(elements))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="made smaller"):
+        found.find(Place("r", 0, 100)).write(Place("r", 0, 100), memoryview(bytearray(100)))
+    assert os.stat(f"/dev/shm/{memory.name}").st_size == 10  # noqa: PTH116
+    run(found.unregister())
 
 
 def test_more_than_a_model_takes_is_refused(memory: SharedMemory) -> None:
     model = Model()
-    model.spec.limits.request_bytes = 399
-    with pytest.raises(BodyTooLarge, match="have 400 bytes, at most 399"):
+    model.spec.limits.request_bytes = 499
+    with pytest.raises(BodyTooLarge, match="have 500 bytes, at most 499"):  # 400 there, and 100 in the body
         regions(model).inputs(model, asked(100))  # type: ignore[arg-type]
 
 
-def test_outputs_are_written(memory: SharedMemory) -> None:
+def test_outputs_go_to_the_region_that_the_request_named(memory: SharedMemory) -> None:
     found = regions()
-    run(found.register("r", memory.name, 64, 1000))
-    found.write(Place("r", 36, 20), memoryview(b"an output"))
-    assert memory.buf is not None and bytes(memory.buf[100:109]) == b"an output"
-    found.unregister()
+    other = SharedMemory(create=True, size=4096)
+    try:
+        run(found.register("r", memory.name, 64, 1000))
+        place = Place("r", 36, 20)
+        write = found.writer(InferRequest(None, {}, (Wanted("y", True, place),)))
+        run(found.unregister("r"))
+        run(found.register("r", other.name, 0, 4096))
+        write(place, memoryview(b"an output"))
+        assert memory.buf is not None and bytes(memory.buf[100:109]) == b"an output"
+        assert other.buf is not None and not any(other.buf)
+        run(found.unregister())
+    finally:
+        other.close()
+        other.unlink()

@@ -1,0 +1,85 @@
+"""Processes beside a server: what is asked of them, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving.beside import Beside, ProcessEnded
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = 60.0  # seconds that nothing here takes
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where the module is found
+
+
+def run(test: Callable[[Beside], Awaitable[None]]) -> None:
+    async def main() -> None:
+        process = Beside("tests.serving.slowly")
+        try:
+            await test(process)
+        finally:
+            await process.close()
+        assert not psutil.Process().children()
+
+    asyncio.run(main())
+
+
+def test_questions_are_answered_in_turn() -> None:
+    async def test(process: Beside) -> None:
+        await process.start()
+        answers = await asyncio.gather(*(process.ask(line, LONG) for line in ("0.1", "0", "0.05")))
+        assert answers == [{"seconds": "0.1"}, {"seconds": "0"}, {"seconds": "0.05"}]
+
+    run(test)
+
+
+def test_one_that_does_not_answer_in_time_is_replaced() -> None:
+    async def test(process: Beside) -> None:
+        with pytest.raises(ProcessEnded, match="no answer in time"):
+            await process.ask("1000", 0.5)
+        assert await process.ask("0", LONG) == {"seconds": "0"}
+
+    run(test)
+
+
+def test_one_that_is_stopped_is_replaced() -> None:
+    async def test(process: Beside) -> None:
+        await process.ask("0", LONG)
+        (child,) = psutil.Process().children()
+        child.send_signal(signal.SIGSTOP)
+        with pytest.raises(ProcessEnded, match="no answer in time"):
+            await process.ask("0", 0.2)
+        assert not child.is_running()
+        assert await process.ask("0", LONG) == {"seconds": "0"}
+
+    run(test)
+
+
+def test_who_asks_next_does_not_get_the_answer_to_a_question_that_was_given_up() -> None:
+    async def test(process: Beside) -> None:
+        await process.ask("0", LONG)
+        given_up = asyncio.create_task(process.ask("0.2", LONG))
+        await asyncio.sleep(0)  # it is asked
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert await process.ask("0", LONG) == {"seconds": "0"}
+
+    run(test)
+
+
+def test_one_that_fails_is_told_of() -> None:
+    async def test(process: Beside) -> None:
+        with pytest.raises(ProcessEnded, match="has ended"):
+            await process.ask("no number", LONG)
+
+    run(test)
