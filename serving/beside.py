@@ -39,18 +39,10 @@ class Beside:
                 await self._begun()
 
     async def ask(self, line: str, seconds: float) -> Any:
-        """The answer; raises ProcessEnded where there is none within so many seconds. The process then ends, and the
-        next question begins a new one."""
-        async with self._turn:
-            try:
-                with self._told():
-                    return await asyncio.wait_for(self._ask(line), seconds)
-            except BaseException:  # what it still says would be taken for the answer to the next question
-                if self._process is not None:
-                    with suppress(ProcessLookupError):
-                        self._process.kill()
-                await self.close()
-                raise
+        """The answer; raises ProcessEnded where there is none within so many seconds, of which questions that came
+        before take their share. A process that was at it then ends, and the next question begins a new one."""
+        with self._told():
+            return await asyncio.wait_for(self._in_turn(line), seconds)
 
     async def close(self) -> None:
         """Ends the process, if there is one."""
@@ -71,7 +63,7 @@ class Beside:
             yield
         except asyncio.TimeoutError as error:
             raise ProcessEnded(f"{self._command[2]}: no answer in time") from error
-        except (OSError, ValueError) as error:  # it was killed, say, or there is no memory for it
+        except (OSError, ValueError, RuntimeError) as error:  # it was killed, say (RuntimeError: uvloop's word)
             raise ProcessEnded(f"{self._command[2]}: {error}") from error
 
     async def _begun(self) -> asyncio.subprocess.Process:
@@ -84,6 +76,17 @@ class Beside:
                 start_new_session=True,  # what a terminal sends to the server is for the server
             )
         return self._process
+
+    async def _in_turn(self, line: str) -> Any:
+        async with self._turn:
+            try:
+                return await self._ask(line)
+            except BaseException:  # what it still says would be taken for the answer to the next question
+                if self._process is not None:
+                    with suppress(ProcessLookupError):
+                        self._process.kill()
+                await self.close()
+                raise
 
     async def _ask(self, line: str) -> Any:
         process = await self._begun()

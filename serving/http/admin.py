@@ -50,7 +50,7 @@ class AdminApplication:
     def limits(self, request: HttpRequest) -> BodyLimits:
         return bridge.LIMITS
 
-    def answered(self) -> None:
+    def answered(self, request: HttpRequest) -> None:
         """Nobody waits for the last change."""
 
     def __call__(self, request: HttpRequest) -> None:

@@ -35,7 +35,7 @@ class Application:
         self._executor = executor
         self._routes: dict[tuple[str, str], _Route] = {}  # by method and path
         self._pages = application(repository, self._regions)
-        self._in_flight = 0
+        self._in_flight: set[Request] = set()  # requests that run a model
         self._refusing = False
         self._idle = asyncio.Event()
         self._tasks = Tasks()
@@ -46,7 +46,7 @@ class Application:
         self._refusing = True
 
     async def idle(self) -> None:
-        """Waits until no request is being answered."""
+        """Waits until no request runs a model; scrapes and pages hold up no end."""
         while self._in_flight:
             self._idle.clear()
             await self._idle.wait()
@@ -78,7 +78,6 @@ class Application:
         return route.endpoint.limits(request) if route is not None else bridge.LIMITS
 
     def __call__(self, request: Request) -> None:
-        self._in_flight += 1
         route = self._routes.get((request.method, request.path))
         if route is None:
             self._tasks.begin(bridge.forward(self._pages, request))
@@ -86,10 +85,11 @@ class Application:
             request.keep_alive = False
             request.respond(503, _ENDING, b'{"error":"the server is stopping"}')
         else:
+            self._in_flight.add(request)
             route.answer(request)
 
-    def answered(self) -> None:
+    def answered(self, request: Request) -> None:
         """See ``serving.http.connection.Application``."""
-        self._in_flight -= 1
+        self._in_flight.discard(request)
         if not self._in_flight:
             self._idle.set()

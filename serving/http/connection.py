@@ -39,7 +39,7 @@ class Application(Protocol):
         """Answers a request by one ``respond``, now or later; called once its body is there or will never be."""
         ...
 
-    def answered(self) -> None:
+    def answered(self, request: Request) -> None:
         """Called after each answer."""
         ...
 
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is not self._current:
             raise RuntimeError(f"{request.method} {request.path} is answered twice")
         self._current = None
-        self._application.answered()
+        self._application.answered(request)
         transport = self._transport
         if transport.is_closing():
             return

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -17,13 +19,17 @@ from serving.declared import as_declared
 from serving.http import multipart, oip
 from serving.http.answers import EXPECTED, Answer, failure, plain
 from serving.http.oip_answers import encode
-from serving.http.request import BodyLimits, Request
-from serving.http.sharedmemory import Regions
+from serving.http.request import BodyLimits, Headers, Request
+from serving.http.sharedmemory import Copy, Regions
 from serving.lanes.job import ExecutionFailed, Job, QueueFull
 from serving.metrics.recorder import Sample
 from serving.model import ServedModel
 
 log = logging.getLogger("preheat.http")
+
+T = TypeVar("T")
+
+_APART = 1 << 20  # bytes in shared memory that are worth a thread's waking, as of bodies
 
 
 class Endpoint:
@@ -58,11 +64,17 @@ class Endpoint:
         started = time.perf_counter()
         try:
             asked = self._read(request)
-            self.model.handler.check(asked.inputs)
-            decoded = time.perf_counter()
-            self.model.submit(asked.inputs, request.gone, partial(self._settle, request, asked, started, decoded))
+            if asked.places:
+                self._share(request, asked, started)
+            else:
+                self._submit(request, asked, started)
         except Exception as error:
             self._fail(request, "oip", error, started)
+
+    def _submit(self, request: Request, asked: oip.InferRequest, started: float) -> None:
+        self.model.handler.check(asked.inputs)
+        decoded = time.perf_counter()
+        self.model.submit(asked.inputs, request.gone, partial(self._settle, request, asked, started, decoded))
 
     def _read(self, request: Request) -> oip.InferRequest:
         model = self.model
@@ -71,17 +83,36 @@ class Endpoint:
             self._dtypes = {output.name: output.dtype for output in model.outputs if output.dtype == "bf16"}
             self._decode = oip.Decoder(model.spec.inputs, model.outputs).decode
         body = request.read()
-        asked = self._decode(body, oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH)))
-        return self._with_shared(request, asked) if asked.places else asked
+        return self._decode(body, oip.parse_header_length(request.headers.get(oip.HEADER_LENGTH)))
 
-    def _with_shared(self, request: Request, asked: oip.InferRequest) -> oip.InferRequest:
-        """With the inputs that are in shared memory; raises InvalidInput where there is none for this client."""
+    def _share(self, request: Request, asked: oip.InferRequest, started: float) -> None:
+        """Has a request run some of whose tensors are in shared memory. What takes long to copy is copied on another
+        thread. Raises InvalidInput where there is no such memory for this client."""
         if self._regions is None:
             raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
         if not request.local:
             raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
         write = self._regions.writer(asked)
-        return msgspec.structs.replace(asked, inputs=self._regions.inputs(self.model, asked), write=write)
+        inputs, copies = self._regions.inputs(self.model, asked)
+        asked = msgspec.structs.replace(asked, inputs=inputs, write=write)
+        submit = partial(self._submit, request, asked, started)
+        if sum(copy.size for copy in copies) < _APART:
+            _make(copies)
+            submit()
+        else:
+            self._apart(request, started, partial(_make, copies), lambda made: submit())
+
+    def _apart(self, request: Request, started: float, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Does ``work`` on another thread, and ``then`` the rest with what it gave. What either raises is answered."""
+        loop = asyncio.get_running_loop()
+
+        def done(future: Future[T]) -> None:
+            try:
+                then(future.result())
+            except Exception as error:
+                self._fail(request, "oip", error, started)
+
+        self._executor.submit(work).add_done_callback(partial(loop.call_soon_threadsafe, done))
 
     def _settle(
         self,
@@ -96,12 +127,21 @@ class Endpoint:
             if isinstance(outcome, Exception):
                 raise outcome
             settled = time.perf_counter()
-            text, headers = encode(self.model.name, self.model.version, asked, outcome, self._dtypes)
-            ended = time.perf_counter()
+            making = partial(encode, self.model.name, self.model.version, asked, outcome, self._dtypes)
+            respond = partial(self._respond, request, job, started, decoded, settled)
+            if asked.write is not None and sum(array.nbytes for array in outcome.values()) >= _APART:
+                self._apart(request, started, making, respond)
+            else:
+                respond(making())
         except Exception as error:
             self._fail(request, "oip", error, started)
-            return
+
+    def _respond(
+        self, request: Request, job: Job, started: float, decoded: float, settled: float, answer: tuple[bytes, Headers]
+    ) -> None:
+        ended = time.perf_counter()
         self._record("oip", 200, ended - started, job, _stages(job, decoded - started, 0.0, 0.0, ended - settled))
+        text, headers = answer
         request.respond(200, headers, text)
 
     async def predict(self, request: Request) -> None:
@@ -156,6 +196,11 @@ class Endpoint:
             useful = sum([array.size for array in job.inputs.values()])
             sample = Sample(protocol, code, seconds, job.outcome, self.model.label(job), stages, useful, job.padding)
         self.model.recorder.add(sample)
+
+
+def _make(copies: Sequence[Copy]) -> None:
+    for copy in copies:
+        copy.make()
 
 
 def _stages(job: Job, decode: float, preprocess: float, postprocess: float, encode: float) -> tuple[float, ...]:

@@ -72,6 +72,7 @@ class _Request(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Request)
 _REQUEST_KEYS = frozenset({"id", "parameters", "outputs"})
 _INPUT_KEYS = frozenset({"name", "shape", "datatype", "parameters"})
+_ABSENT = (b"", b"null")
 _NO_PARAMETERS = _InputParameters()
 
 
@@ -177,7 +178,8 @@ def _document(text: bytes | memoryview) -> tuple[_Request, list[Any]]:
     try:
         if len(text) <= _TYPED_BYTES:
             request = _decoder.decode(text)
-            return request, [bytes(entry.data) or None for entry in request.inputs]
+            texts = [bytes(entry.data) for entry in request.inputs]
+            return request, [None if text in _ABSENT else text for text in texts]
         root = tensors.parse(text)
         if not isinstance(root, simdjson.Object):
             raise InvalidInput("inference request: must be a JSON object")

@@ -18,7 +18,9 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,6 +44,13 @@ _COPIED = 1 << 17
 _ALIGNMENT = 64  # bytes
 
 
+class Copy(NamedTuple):
+    """A copy of so many bytes that is still to be made: ``make`` does it, on any thread, or raises InvalidInput."""
+
+    size: int
+    make: Callable[[], None]
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """``size`` bytes of an object of shared memory, from its byte ``offset`` on. ``mapped``: engines may map it, and
@@ -62,6 +71,11 @@ class Region:
     def whole(self) -> bool:
         """Whether its object is still as large as it was."""
         return os.fstat(self.descriptor).st_size >= self.offset + self.size
+
+    @property
+    def left(self) -> bool:
+        """Whether its object has no name any more, as one whose client has gone."""
+        return not os.fstat(self.descriptor).st_nlink
 
     def to_json(self) -> dict[str, object]:
         """As the protocol has it."""
@@ -111,6 +125,9 @@ class Regions:
         if name in self._regions:
             raise InvalidInput(f"shared memory region {name!r} is registered already")
         if len(self._regions) >= _MOST_REGIONS:
+            for left in [region for region in self._regions.values() if region.left]:
+                await self.unregister(left.name)
+        if len(self._regions) >= _MOST_REGIONS:
             raise InvalidInput(f"{_MOST_REGIONS} shared memory regions are registered, which is as many as may be")
         mapped = size + sum(region.size for region in self._regions.values() if region.mapped) <= _MOST_MAPPED
         region = Region(name, key, offset, size, _open(key, offset + size), mapped)
@@ -146,9 +163,10 @@ class Regions:
             raise InvalidInput(f"{_told(place)} are more than it has, {region.size}")
         return region
 
-    def inputs(self, model: ServedModel, asked: InferRequest) -> dict[str, np.ndarray]:
-        """All inputs of a request, in the model's order: those in shared memory are copied from there, unless they are
-        for an accelerator to fetch. Raises InvalidInput or BodyTooLarge."""
+    def inputs(self, model: ServedModel, asked: InferRequest) -> tuple[dict[str, np.ndarray], list[Copy]]:
+        """All inputs of a request, in the model's order, and what is to be done before they are used: those in shared
+        memory are copied from there, unless they are for an accelerator to fetch. Raises InvalidInput or BodyTooLarge.
+        """
         dims = {name: array.shape for name, array in asked.inputs.items()}
         dims |= {name: shared.dims for name, shared in asked.shared.items()}
         size = sum(array.nbytes for array in asked.inputs.values())
@@ -157,21 +175,29 @@ class Regions:
         if size > most:
             raise BodyTooLarge(f"the inputs have {size} bytes, at most {most} are allowed")
         mapped = model.reads_mapped(tuple(dims[spec.name] for spec in model.spec.inputs))
-        return {
+        copies: list[Copy] = []
+        inputs = {
             spec.name: asked.inputs[spec.name]
             if spec.name in asked.inputs
-            else self._input(model, spec, asked.shared[spec.name], mapped)
+            else self._input(model, spec, asked.shared[spec.name], mapped, copies)
             for spec in model.spec.inputs
         }
+        return inputs, copies
 
-    def _input(self, model: ServedModel, spec: TensorSpec, shared: Shared, mapped: bool) -> np.ndarray:
+    def _input(
+        self, model: ServedModel, spec: TensorSpec, shared: Shared, mapped: bool, copies: list[Copy]
+    ) -> np.ndarray:
         place, region = shared.place, self.find(shared.place)
-        view = region.view(place, model) if mapped and spec.dtype != "bool" else None  # BOOLs are looked at
+        looked_at = spec.dtype == "bool"
+        view = region.view(place, model) if mapped and not looked_at else None
         if view is not None:
             return tensors.over(view, spec, shared.dims)
         room = model.room(place.size) or memoryview(bytearray(place.size))
-        region.read(place, room)
-        return tensors.from_bytes(room.toreadonly(), 0, spec, shared.dims)
+        if looked_at:
+            region.read(place, room)
+            return tensors.from_bytes(room.toreadonly(), 0, spec, shared.dims)
+        copies.append(Copy(place.size, partial(region.read, place, room)))
+        return tensors.over(room.toreadonly(), spec, shared.dims)
 
     async def map_into(self, model: ServedModel) -> None:
         """Has a model map what is registered already, once it is loaded; nothing where it never is."""

@@ -41,6 +41,8 @@ def shared_memory_routes(regions: Regions | None) -> list[Route]:
             asked = _decoder.decode(await request.body())
         except msgspec.DecodeError as error:
             raise InvalidInput(f"shared memory: {error}") from None
+        except RecursionError:
+            raise InvalidInput("shared memory: nested too deep") from None
         if asked.byte_size < 1 or asked.offset < 0:
             raise InvalidInput("shared memory: byte_size must be 1 or more, offset 0 or more")
         await found.register(request.path_params["name"], asked.key, asked.offset, asked.byte_size)

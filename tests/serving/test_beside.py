@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 from serving.beside import Beside, ProcessEnded
 
 ROOT = Path(__file__).resolve().parents[2]
+Run = Callable[[Callable[[Beside], Awaitable[None]]], None]
 LONG = 60.0  # seconds that nothing here takes
 
 
@@ -21,7 +25,13 @@ def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # where the module is found
 
 
-def run(test: Callable[[Beside], Awaitable[None]]) -> None:
+@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a test with a process, on either event loop: they tell otherwise of one that has died."""
+    return partial(_run, request.param)
+
+
+def _run(start: Callable[[Coroutine[Any, Any, None]], None], test: Callable[[Beside], Awaitable[None]]) -> None:
     async def main() -> None:
         process = Beside("tests.serving.slowly")
         try:
@@ -30,10 +40,10 @@ def run(test: Callable[[Beside], Awaitable[None]]) -> None:
             await process.close()
         assert not psutil.Process().children()
 
-    asyncio.run(main())
+    start(main())
 
 
-def test_questions_are_answered_in_turn() -> None:
+def test_questions_are_answered_in_turn(run: Run) -> None:
     async def test(process: Beside) -> None:
         await process.start()
         answers = await asyncio.gather(*(process.ask(line, LONG) for line in ("0.1", "0", "0.05")))
@@ -42,7 +52,7 @@ def test_questions_are_answered_in_turn() -> None:
     run(test)
 
 
-def test_one_that_does_not_answer_in_time_is_replaced() -> None:
+def test_one_that_does_not_answer_in_time_is_replaced(run: Run) -> None:
     async def test(process: Beside) -> None:
         with pytest.raises(ProcessEnded, match="no answer in time"):
             await process.ask("1000", 0.5)
@@ -51,7 +61,7 @@ def test_one_that_does_not_answer_in_time_is_replaced() -> None:
     run(test)
 
 
-def test_one_that_is_stopped_is_replaced() -> None:
+def test_one_that_is_stopped_is_replaced(run: Run) -> None:
     async def test(process: Beside) -> None:
         await process.ask("0", LONG)
         (child,) = psutil.Process().children()
@@ -64,7 +74,7 @@ def test_one_that_is_stopped_is_replaced() -> None:
     run(test)
 
 
-def test_who_asks_next_does_not_get_the_answer_to_a_question_that_was_given_up() -> None:
+def test_who_asks_next_does_not_get_the_answer_to_a_question_that_was_given_up(run: Run) -> None:
     async def test(process: Beside) -> None:
         await process.ask("0", LONG)
         given_up = asyncio.create_task(process.ask("0.2", LONG))
@@ -77,7 +87,30 @@ def test_who_asks_next_does_not_get_the_answer_to_a_question_that_was_given_up()
     run(test)
 
 
-def test_one_that_fails_is_told_of() -> None:
+def test_one_that_was_killed_is_replaced(run: Run) -> None:
+    async def test(process: Beside) -> None:
+        await process.ask("0", LONG)
+        (child,) = psutil.Process().children()
+        child.kill()
+        assert process._process is not None
+        await process._process.wait()
+        with pytest.raises(ProcessEnded):
+            await process.ask("0", LONG)
+        assert await process.ask("0", LONG) == {"seconds": "0"}
+
+    run(test)
+
+
+def test_questions_that_wait_for_one_that_hangs_end_in_time_too(run: Run) -> None:
+    async def test(process: Beside) -> None:
+        asked = [process.ask(line, 0.5) for line in ("1000", "1000", "1000")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(error) for error in found] == [ProcessEnded] * 3
+
+    run(test)
+
+
+def test_one_that_fails_is_told_of(run: Run) -> None:
     async def test(process: Beside) -> None:
         with pytest.raises(ProcessEnded, match="has ended"):
             await process.ask("no number", LONG)

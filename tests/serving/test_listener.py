@@ -13,7 +13,7 @@ class Hello:
     def limits(self, request: Request) -> BodyLimits:
         return BodyLimits(1000, 10.0)
 
-    def answered(self) -> None: ...
+    def answered(self, request: Request) -> None: ...
 
     def __call__(self, request: Request) -> None:
         request.respond(200, (("content-type", "text/plain"),), b"hello " + request.read())

@@ -29,7 +29,7 @@ class Echo:
     def limits(self, request: Request) -> BodyLimits:
         return self._limits
 
-    def answered(self) -> None:
+    def answered(self, request: Request) -> None:
         self.unanswered -= 1
 
     def __call__(self, request: Request) -> None:

@@ -29,7 +29,7 @@ class Keeper:
     def limits(self, request: Request) -> BodyLimits:
         return BodyLimits(SIZE, 10.0, HEAD, self.memory.take)
 
-    def answered(self) -> None: ...
+    def answered(self, request: Request) -> None: ...
 
     def __call__(self, request: Request) -> None:
         body = request.read()

@@ -75,6 +75,13 @@ def run(step: Coroutine[Any, Any, None]) -> None:
     asyncio.run(step)
 
 
+def fetched(found: Regions, model: Model, request: InferRequest) -> dict[str, np.ndarray]:
+    inputs, copies = found.inputs(model, request)  # type: ignore[arg-type]
+    for copy in copies:
+        copy.make()
+    return inputs
+
+
 def asked(elements: int, offset: int = 0) -> InferRequest:
     place = Place("r", offset, 4 * elements)
     return InferRequest(None, {"b": np.ones(elements, np.bool_)}, shared={"x": Shared(place, (elements,))})
@@ -144,11 +151,24 @@ def test_there_is_a_limit(memory: SharedMemory, monkeypatch: pytest.MonkeyPatch)
     run(found.unregister())
 
 
+def test_what_clients_have_left_makes_room(memory: SharedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.http.sharedmemory._MOST_REGIONS", 2)
+    found = regions()
+    gone = SharedMemory(create=True, size=4096)
+    run(found.register("left", gone.name, 0, 1))
+    gone.close()
+    gone.unlink()
+    run(found.register("r", memory.name, 0, 1))
+    run(found.register("s", memory.name, 0, 1))
+    assert [region["name"] for region in found.status()] == ["r", "s"]
+    run(found.unregister())
+
+
 def test_an_engine_that_maps_nothing_gets_a_copy(memory: SharedMemory) -> None:
     model = Model(maps=False)
     found = regions(model)
     run(found.register("r", memory.name, 4, SIZE - 4))
-    inputs = found.inputs(model, asked(5, offset=3 * 4))  # type: ignore[arg-type]
+    inputs = fetched(found, model, asked(5, offset=3 * 4))  # type: ignore[arg-type]
     assert list(inputs) == ["x", "b"] and not inputs["x"].flags.writeable
     np.testing.assert_array_equal(inputs["x"], np.full(5, 3, np.float32))
     run(found.unregister())
@@ -174,7 +194,7 @@ def test_only_what_nobody_here_looks_at_is_not_copied(
 ) -> None:
     found = regions(model)
     run(found.register("r", memory.name, start, SIZE - start))
-    x = found.inputs(model, asked(elements, offset))["x"]  # type: ignore[arg-type]
+    x = fetched(found, model, asked(elements, offset))["x"]  # type: ignore[arg-type]
     assert x.shape == (elements,) and (x[1] == 0) == mapped
     assert model.rooms == ([] if mapped else [4 * elements])
     run(found.unregister())
@@ -188,7 +208,7 @@ def test_a_bool_is_looked_at_and_so_copied(memory: SharedMemory) -> None:
     model.spec.limits.request_bytes = 16 * SIZE
     request = InferRequest(None, {"x": np.zeros(size)}, shared={"b": Shared(Place("r", 0, size), (size,))})
     with pytest.raises(InvalidInput, match="must be 0 or 1"):
-        found.inputs(model, request)  # type: ignore[arg-type]
+        fetched(found, model, request)  # type: ignore[arg-type]
     run(found.unregister())
 
 
@@ -197,7 +217,7 @@ def test_a_model_that_comes_later_maps_what_is_there(memory: SharedMemory) -> No
     found = regions()
     run(found.register("r", memory.name, 0, SIZE))
     run(found.map_into(model))  # type: ignore[arg-type]
-    assert found.inputs(model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
+    assert fetched(found, model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
     run(found.unregister())
 
 
@@ -226,7 +246,7 @@ def test_a_model_that_is_loaded_while_a_region_is_registered_maps_it_too(memory:
     run(main())
     for model in (slow, late):
         assert len(model.views) == 1
-        assert found.inputs(model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
+        assert fetched(found, model, asked(LARGE))["x"][0] == 0  # type: ignore[arg-type]
     run(found.unregister())
 
 
@@ -278,7 +298,7 @@ def test_memory_that_was_made_smaller_ends_a_request_and_nothing_else(
     run(found.register("r", memory.name, 0, SIZE))
     os.truncate(f"/dev/shm/{memory.name}", 10)
     with pytest.raises(InvalidInput, match="made smaller"):
-        found.inputs(model, asked(elements))  # type: ignore[arg-type]
+        fetched(found, model, asked(elements))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="made smaller"):
         found.find(Place("r", 0, 100)).write(Place("r", 0, 100), memoryview(bytearray(100)))
     assert os.stat(f"/dev/shm/{memory.name}").st_size == 10  # noqa: PTH116
@@ -289,7 +309,7 @@ def test_more_than_a_model_takes_is_refused(memory: SharedMemory) -> None:
     model = Model()
     model.spec.limits.request_bytes = 499
     with pytest.raises(BodyTooLarge, match="have 500 bytes, at most 499"):  # 400 there, and 100 in the body
-        regions(model).inputs(model, asked(100))  # type: ignore[arg-type]
+        fetched(regions(model), model, asked(100))
 
 
 def test_outputs_go_to_the_region_that_the_request_named(memory: SharedMemory) -> None:
