@@ -1,4 +1,4 @@
-"""A directory for one server process, removed at its end, or by the next server where it was killed."""
+"""A directory for one server, removed at its end, or by the next server where it was killed."""
 
 from __future__ import annotations
 

@@ -11,16 +11,15 @@ import asyncio
 import ctypes
 import logging
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from serving import barrier
+from serving.scratch import scratch
 from warmup import accelerators
 
 log = logging.getLogger("preheat.workers")
@@ -64,20 +63,19 @@ class Supervisor:
         self._workers = workers
         self._command = [sys.executable, "-m", "serving", "serve", *arguments]
         self._stop = asyncio.Event()
-        self._shared = tempfile.mkdtemp(prefix="preheat-workers-")
+        self._shared = ""  # a directory of all of them, while they run
 
     async def run(self) -> int:
         """The exit status: 0 after a stop, or that of a worker that never came up."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        try:
+        with scratch() as place:
+            self._shared = str(place)
             keepers = [asyncio.ensure_future(self._keep(worker)) for worker in self._workers]
             await asyncio.wait(keepers, return_when=asyncio.FIRST_EXCEPTION)
             self._stop.set()  # where one could not be kept, the others end too
             statuses = await asyncio.gather(*keepers)
-        finally:
-            shutil.rmtree(self._shared, ignore_errors=True)
         return max(statuses)
 
     def _environment(self, worker: Worker) -> dict[str, str]:
