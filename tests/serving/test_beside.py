@@ -33,14 +33,19 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 def _run(start: Callable[[Coroutine[Any, Any, None]], None], test: Callable[[Beside], Awaitable[None]]) -> None:
     async def main() -> None:
-        process = Beside("tests.serving.slowly")
+        process, before = Beside("tests.serving.slowly"), psutil.Process().children()
         try:
             await test(process)
         finally:
             await process.close()
-        assert not psutil.Process().children()
+        assert psutil.Process().children() == before
 
     start(main())
+
+
+def _child(process: Beside) -> psutil.Process:
+    assert process._process is not None
+    return psutil.Process(process._process.pid)
 
 
 def test_questions_are_answered_in_turn(run: Run) -> None:
@@ -64,7 +69,7 @@ def test_one_that_does_not_answer_in_time_is_replaced(run: Run) -> None:
 def test_one_that_is_stopped_is_replaced(run: Run) -> None:
     async def test(process: Beside) -> None:
         await process.ask("0", LONG)
-        (child,) = psutil.Process().children()
+        child = _child(process)
         child.send_signal(signal.SIGSTOP)
         with pytest.raises(ProcessEnded, match="no answer in time"):
             await process.ask("0", 0.2)
@@ -90,7 +95,7 @@ def test_who_asks_next_does_not_get_the_answer_to_a_question_that_was_given_up(r
 def test_one_that_was_killed_is_replaced(run: Run) -> None:
     async def test(process: Beside) -> None:
         await process.ask("0", LONG)
-        (child,) = psutil.Process().children()
+        child = _child(process)
         child.kill()
         assert process._process is not None
         await process._process.wait()
