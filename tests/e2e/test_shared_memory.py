@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,8 +26,14 @@ X = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def url(echo_store: Path) -> Iterator[str]:
-    arguments = ["echo-fp32", "pair", "--model-store", str(echo_store), "--unproven", "--allow-client-shm"]
+def url(echo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of ``pair`` and of ``echo-fp32``, which takes tensors of any size here."""
+    store = tmp_path_factory.mktemp("shared-memory-store")
+    for name in ("pair", "echo-fp32"):
+        shutil.copytree(echo_store / name, store / name)
+    description = store / "echo-fp32" / "model.yaml"
+    description.write_text(description.read_text().replace("request_bytes: 65536", "request_bytes: 67108864"))
+    arguments = ["--model-store", str(store), "--unproven", "--allow-client-shm"]
     with ServerProcess([*arguments, "--admin-port", "-1"]) as server:
         server.wait_ready(60)
         yield server.url
@@ -70,6 +78,30 @@ def test_tensors_go_both_ways(server: client.InferenceServerClient, region: Any)
     server.unregister_system_shared_memory("region")
     with pytest.raises(InferenceServerException, match="no shared memory region 'region' is registered"):
         server.infer("echo-fp32", [shared()])
+
+
+def test_large_tensors_go_both_ways_too(server: client.InferenceServerClient) -> None:
+    """They are copied on another thread."""
+    x = np.random.default_rng(0).random((1, 2, 1 << 20), np.float32)
+    name = f"/preheat-test-{uuid4().hex}"
+    handle = shm.create_shared_memory_region("large", name, 3 * x.nbytes)
+    try:
+        shm.set_shared_memory_region(handle, [x])
+        server.register_system_shared_memory("large", name, 3 * x.nbytes)
+        sent = client.InferInput("x", list(x.shape), "FP32")
+        sent.set_shared_memory("large", x.nbytes)
+        wanted = client.InferRequestedOutput("y")
+        wanted.set_shared_memory("large", x.nbytes, x.nbytes)
+        server.infer("echo-fp32", [sent], outputs=[wanted])
+        np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, x.shape, x.nbytes), x)
+        wanted.set_shared_memory("large", x.nbytes - 1, x.nbytes)
+        with pytest.raises(InferenceServerException, match="shared_memory_byte_size is"):
+            server.infer("echo-fp32", [sent], outputs=[wanted])
+        os.truncate(f"/dev/shm{name}", 8)
+        with pytest.raises(InferenceServerException, match="made smaller"):
+            server.infer("echo-fp32", [sent])
+    finally:
+        shm.destroy_shared_memory_region(handle)
 
 
 def test_errors_say_what_is_wrong(server: client.InferenceServerClient, region: Any) -> None:
