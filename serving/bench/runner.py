@@ -124,12 +124,12 @@ def _registered(target: Target, shapes: WeightedShapes) -> Iterator[SharedExampl
     """Examples in shared memory that the server knows of; raises BenchError where it takes none."""
     with shared_examples(examples(shapes)) as shared:
         region = f"/v2/systemsharedmemory/region/{shared.region}"
-        answer = uvloop.run(_post(target, f"{region}/register", {"key": shared.key, "byte_size": shared.size}))
-        if answer.status != 200:
-            raise BenchError(f"the server takes no shared memory (status {answer.status}): {answer.body.decode()}")
         try:
+            answer = uvloop.run(_post(target, f"{region}/register", {"key": shared.key, "byte_size": shared.size}))
+            if answer.status != 200:
+                raise BenchError(f"the server takes no shared memory (status {answer.status}): {answer.body.decode()}")
             yield shared
-        finally:
+        finally:  # also where this was ended before the server's answer was read
             uvloop.run(_post(target, f"{region}/unregister", {}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -80,6 +81,7 @@ def bench(
     elif model is None:
         fail("--model is needed: which model to ask for")
     else:
+        signal.signal(signal.SIGTERM, _end)  # so that what is registered and shared does not stay
         with reported(BenchError, TrafficError), Progress(console=errors, transient=True) as progress:
             task = progress.add_task(f"{model} at {url}", total=requests)
             result = run(
@@ -111,6 +113,10 @@ def bench(
         errors.print(f"preheat: {problem}", markup=False, soft_wrap=True)
     if found or results[-1].errors:
         raise typer.Exit(1)
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _files(paths: list[Path]) -> list[Path]:

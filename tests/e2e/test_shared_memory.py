@@ -156,3 +156,14 @@ def test_pages_in_browsers_are_refused(url: str, region: Any) -> None:
     asked = f"{url}/v2/systemsharedmemory/region/r/register"
     answer = httpx.post(asked, json={"key": region[1], "byte_size": 1}, headers={"origin": "http://elsewhere.example"})
     assert answer.status_code == 400 and "programs on the same host" in answer.json()["error"]
+
+
+def test_load_that_is_told_to_end_leaves_nothing(url: str) -> None:
+    status = f"{url}/v2/systemsharedmemory/status"
+    options = ["--model", "pair", "--encoding", "shared-memory", "--requests", "10000000"]
+    with subprocess.Popen([sys.executable, "-m", "serving", "bench", url, *options], stderr=subprocess.DEVNULL) as load:
+        while not (found := httpx.get(status).json()):
+            assert load.poll() is None
+        load.terminate()
+    (region,) = found
+    assert httpx.get(status).json() == [] and not Path(f"/dev/shm{region['key']}").exists()
