@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from serving.beside import Beside
+from serving.beside import Beside, ProcessEnded
 from serving.metrics.histogram import BulkHistogram, log_buckets
 from serving.steps import in_steps
 
@@ -22,7 +22,7 @@ REQUEST_BUCKETS = log_buckets(0.0005, 60, 30)
 SHAPE_BUCKETS = log_buckets(0.0005, 60, 15)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STAGES = ("decode", "preprocess", "queue", "copy", "execute", "postprocess", "encode")
-_SCRAPE_SECONDS = 10.0  # as long as Prometheus waits for one unless told otherwise (scrape_timeout)
+_SCRAPE_SECONDS = 5.0  # of the 10 that Prometheus waits unless told otherwise (scrape_timeout)
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -95,7 +95,11 @@ class Metrics:
     async def exposition(self) -> bytes:
         """The text that Prometheus scrapes, of all processes where there are several. Raises ProcessEnded."""
         if self._together is not None:
-            return (await self._together.ask("", _SCRAPE_SECONDS)).encode()
+            try:
+                text = await self._together.ask("", _SCRAPE_SECONDS)
+            except ProcessEnded:  # since the last scrape, it may be
+                text = await self._together.ask("", _SCRAPE_SECONDS)
+            return text.encode()
         return b"".join(await in_steps(self.pieces()))
 
     async def close(self) -> None:

@@ -84,7 +84,7 @@ def test_what_was_recorded_is_counted_once() -> None:
 
 def test_any_process_answers_a_scrape_for_all(tmp_path: Path) -> None:
     program = """
-import asyncio
+import asyncio, os, signal
 from serving.metrics.metrics import Metrics
 
 async def main():
@@ -92,6 +92,8 @@ async def main():
     metrics.requests.labels("m", "1", "oip", "200").inc(3)
     metrics.request_seconds.labels("m", "1").observe_many([0.1, 0.2])
     metrics.queue_depth.labels("m").set(2)
+    await metrics.exposition()
+    os.kill(metrics._together._process.pid, signal.SIGKILL)  # the next scrape begins another
     print((await metrics.exposition()).decode())
     await metrics.close()
 
