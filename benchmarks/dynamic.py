@@ -9,7 +9,6 @@ swept from nothing into a bundle (tuned, sealed, proven). Steady times are the p
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from benchmarks import records
 from benchmarks.records import Check
+from benchmarks.variants import variant
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)
@@ -59,12 +58,9 @@ def main(out: Annotated[Path, typer.Option(help="Folder of the results.")] = rec
 
 
 def _sweep(folder: Path, dynamic: bool) -> dict[str, Any]:
-    shutil.copytree(_MODEL, folder / _NAME, ignore=shutil.ignore_patterns("__pycache__"))
-    path = folder / _NAME / "model.yaml"
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    document["engine"] |= {"execution": "compile", "dynamic_shapes": dynamic}
-    document["shapes"] = {"list": [f"images={b}x3x{side}x{side}:fp32" for b in _BATCHES for side in _SIDES]}
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with variant(_MODEL, folder) as document:
+        document["engine"] |= {"execution": "compile", "dynamic_shapes": dynamic}
+        document["shapes"] = {"list": [f"images={b}x3x{side}x{side}:fp32" for b in _BATCHES for side in _SIDES]}
     command = [sys.executable, "-m", "serving", "warm", _NAME, "--model-store", str(folder), "--json"]
     started = time.perf_counter()
     done = subprocess.run([*command, "--out", str(folder / "bundle")], stdout=subprocess.PIPE, text=True)

@@ -6,7 +6,6 @@ python -m benchmarks.memory
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -18,13 +17,13 @@ from typing import Annotated
 
 import psutil
 import typer
-import yaml
 from rich.console import Console
 
 from benchmarks import records
 from benchmarks.preheat import STORE, preheat, warm
 from benchmarks.records import Check
 from benchmarks.servers import ONE_THREAD
+from benchmarks.variants import variant
 from serving.bench import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -77,11 +76,8 @@ def main(
 
 def _compiled(store: Path) -> Path:
     """A store with the same model, compiled."""
-    shutil.copytree(STORE / "tiny", store / "tiny")
-    description = store / "tiny" / "model.yaml"
-    document = yaml.safe_load(description.read_text(encoding="utf-8"))
-    document["engine"]["execution"] = "compile"
-    description.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with variant(STORE / "tiny", store) as document:
+        document["engine"]["execution"] = "compile"
     return store
 
 

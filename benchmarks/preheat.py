@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from benchmarks.servers import ONE_THREAD, Running, good, serving
+from benchmarks.variants import variant
 from serving.torchserve.process import free_ports
 
 COMMAND = str(Path(sys.executable).with_name("preheat"))
@@ -68,13 +66,10 @@ def serve_command(models: Sequence[str], store: Path, bundle: Path | None, port:
 def one_shape(model: Path, shape: str) -> Iterator[Path]:
     """A store with a copy of ``model`` whose plan is one shape, on one thread."""
     with tempfile.TemporaryDirectory(prefix="preheat-benchmark-") as folder:
-        copy = Path(folder) / model.name
-        shutil.copytree(model, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        description = yaml.safe_load((copy / "model.yaml").read_text(encoding="utf-8"))
-        pad = {key: value for key, value in description["shapes"].items() if key == "pad"}
-        description["shapes"] = {"list": [shape], **pad}
-        description["engine"]["threads"] = 1
-        (copy / "model.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
+        with variant(model, Path(folder)) as description:
+            pad = {key: value for key, value in description["shapes"].items() if key == "pad"}
+            description["shapes"] = {"list": [shape], **pad}
+            description["engine"]["threads"] = 1
         yield Path(folder)
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from benchmarks import records
 from benchmarks.preheat import STORE, preheat, warm
 from benchmarks.records import Check
+from benchmarks.variants import variant
 from serving.bench import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -85,13 +85,10 @@ def main(
 
 def _store(folder: Path) -> Path:
     """A model store with the null model and many shapes."""
-    model = folder / "store" / MODEL
-    model.mkdir(parents=True)
-    (model / "null.py").write_bytes((STORE / MODEL / "null.py").read_bytes())
-    document = yaml.safe_load((STORE / MODEL / "model.yaml").read_text(encoding="utf-8"))
-    document["shapes"] = {"list": [f"x=1x1x{height}x4:fp32" for height in range(1, SHAPES + 1)]}
-    (model / "model.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    return folder / "store"
+    store = folder / "store"
+    with variant(STORE / MODEL, store) as document:
+        document["shapes"] = {"list": [f"x=1x1x{height}x4:fp32" for height in range(1, SHAPES + 1)]}
+    return store
 
 
 def _one(url: str, requests: int, seed: int) -> dict[str, float]:

@@ -19,9 +19,11 @@ from benchmarks.gpu.pauses import pauses
 from benchmarks.gpu.server import Figures, batches, serving, stages, warm
 from benchmarks.gpu.subject import Subject
 from serving.bench import BenchResult
+from serving.bench.traffic import Encoding
 from serving.process import ServerProcess
 
 Tell = Callable[[str, object], None]
+_FLOODS = ("many", "full")
 
 
 def prove(subject: Subject, folder: Path) -> dict[str, Any]:
@@ -91,11 +93,9 @@ def _graphs(subject: Subject, server: ServerProcess, ready: float, clients: Clie
         "own_shape": _worst(first, steady),
         "by_shape": _by_shape(steady),
     }
-    for label, count, batch in (("many", subject.many, None), ("full", subject.full, max(subject.batches))):
-        with Busy() as busy:
-            found[label] = clients.flood(server.url, name, count, seed=10, batch=batch)
+    for label in _FLOODS:
+        found[label] = _flood(subject, server, clients, label)
         looks.append(Figures(server))
-        found[label] |= {"busy": busy.percent, "busy_samples": busy.seen}
         found[label]["rows"] = batches(looks[-2], looks[-1])
     pairs = zip(("steady", "many", "full"), looks[1:], looks[2:], strict=False)
     found["shared"] = _shared(subject, server, clients)
@@ -106,13 +106,19 @@ def _graphs(subject: Subject, server: ServerProcess, ready: float, clients: Clie
 
 def _shared(subject: Subject, server: ServerProcess, clients: Clients) -> dict[str, Any]:
     """The same requests with their tensors in shared memory."""
-    name, where = subject.name, "shared-memory"
-    found: dict[str, Any] = {"steady": numbers(one(server.url, name, subject.first, seed=1, encoding=where))}
-    for label, count, batch in (("many", subject.many, None), ("full", subject.full, max(subject.batches))):
-        with Busy() as busy:
-            found[label] = clients.flood(server.url, name, count, seed=10, batch=batch, encoding=where)
-        found[label] |= {"busy": busy.percent}
-    return found
+    where: Encoding = "shared-memory"
+    steady = one(server.url, subject.name, subject.first, seed=1, encoding=where)
+    return {"steady": numbers(steady)} | {label: _flood(subject, server, clients, label, where) for label in _FLOODS}
+
+
+def _flood(
+    subject: Subject, server: ServerProcess, clients: Clients, label: str, encoding: Encoding = "binary"
+) -> dict[str, Any]:
+    """32 clients, with any batch (``many``) or with the largest only (``full``), and how busy the GPU is with them."""
+    count, batch = (subject.many, None) if label == "many" else (subject.full, max(subject.batches))
+    with Busy() as busy:
+        found = clients.flood(server.url, subject.name, count, seed=10, batch=batch, encoding=encoding)
+    return found | {"busy": busy.percent, "busy_samples": busy.seen}
 
 
 def _shared_first(subject: Subject, folder: Path) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
+from benchmarks.variants import variant
 
 _BENCHMARKS = Path(__file__).parent.parent
 _STORE = _BENCHMARKS.parent / "model_store"
@@ -48,17 +47,14 @@ class Subject:
 
     def store(self, folder: Path, execution: str) -> Path:
         """A model store with this model; only the execution differs from one to the other."""
-        shutil.copytree(self.source, folder / self.name, ignore=shutil.ignore_patterns("__pycache__"))
-        path = folder / self.name / "model.yaml"
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        document["engine"] |= {"precision": self.precision, "channels_last": True, "execution": execution}
-        if execution != "eager":
-            document["engine"] |= dict.fromkeys(self.rewritten(execution), True)
-        document["inputs"][0]["dtype"] = document["outputs"][0]["dtype"] = self.precision
-        listed = zip(self.shapes, self.weights, strict=True)
-        document["shapes"] = {"list": [{"shape": shape, "weight": weight} for shape, weight in listed]}
-        document["batching"] = {"max_delay_ms": 2, "queue": 256}
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        with variant(self.source, folder) as document:
+            document["engine"] |= {"precision": self.precision, "channels_last": True, "execution": execution}
+            if execution != "eager":
+                document["engine"] |= dict.fromkeys(self.rewritten(execution), True)
+            document["inputs"][0]["dtype"] = document["outputs"][0]["dtype"] = self.precision
+            listed = zip(self.shapes, self.weights, strict=True)
+            document["shapes"] = {"list": [{"shape": shape, "weight": weight} for shape, weight in listed]}
+            document["batching"] = {"max_delay_ms": 2, "queue": 256}
         return folder
 
 
