@@ -162,9 +162,10 @@ class ServedModel:
             loaded = self._lane.start()
             self._lane.ended.add_done_callback(self._lane_ended)
             await asyncio.wrap_future(loaded)
-            self.outputs = await asyncio.wrap_future(self._lane.call(lambda engine: engine.outputs()))
+            opened = self._lane.call(lambda engine: (engine, engine.outputs()))
+            engine, self.outputs = await asyncio.wrap_future(opened)
             self._check_outputs()
-            self._engine = await asyncio.wrap_future(self._lane.call(lambda engine: engine))
+            self._engine = engine
             self.state = State.WARMING
             self._begun.set()
             await asyncio.to_thread(_settle_objects)

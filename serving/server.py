@@ -162,13 +162,14 @@ class Server:
 
     async def _watch(self, repository: Repository, metrics: Metrics, starts: list[asyncio.Task[None]]) -> None:
         """Counts what appears in the stores after the models are ready: each is a miss that somebody paid for."""
+        if not self._prepared.stores:
+            return
         for store in self._prepared.stores:
             metrics.store_new_entries.labels(store.name)
-        if self._prepared.stores:
-            with contextlib.suppress(ProcessEnded):  # as the first look will tell
-                await self._watcher.start()
+        with contextlib.suppress(ProcessEnded):  # as the first look will tell
+            await self._watcher.start()
         await asyncio.wait(starts)
-        while self._prepared.stores:
+        while True:
             try:
                 async with self._stores_in_use:
                     looks = await self._watcher.look()

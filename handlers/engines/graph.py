@@ -125,8 +125,7 @@ class Graphs:
 
     def mapped(self, address: int) -> bool:
         """Whether an address is in memory that only the device may look at."""
-        memories = (known() for known in self._readable)
-        return any(isinstance(memory, MappedMemory) and memory.holds(address) for memory in memories)
+        return isinstance(self._holder(address), MappedMemory)
 
     def capture(self, key: object, shape: Shape, inputs: Sequence[torch.Tensor], variant: Forward | None = None) -> str:
         """Makes a graph of ``shape`` from example inputs on the host; says why not where there is none.
@@ -234,8 +233,11 @@ class Graphs:
         torch.cuda.empty_cache()
 
     def _reads(self, address: int) -> bool:
+        return self._holder(address) is not None
+
+    def _holder(self, address: int) -> HostMemory | MappedMemory | None:
         memories = (known() for known in self._readable)
-        return any(memory is not None and memory.holds(address) for memory in memories)
+        return next((memory for memory in memories if memory is not None and memory.holds(address)), None)
 
     def _rehearse(self, shape: Shape, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Need]:
         """Runs the model twice: the outputs, and what memory its graphs will take."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import orjson
 import typer
@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from serving.bench import BenchError, BenchResult, ResultError, compare, read_result, run
 from serving.bench.gate import broken
-from serving.bench.traffic import TrafficError, read_shapes
+from serving.bench.traffic import Encoding, TrafficError, read_shapes
 from serving.cli.output import console, errors, fail, print_json, reported
 from serving.places import default_models
 
@@ -36,9 +36,7 @@ def bench(
     images: Annotated[
         list[Path] | None, typer.Option(help="Send this file, or the files in this folder, to /predictions instead.")
     ] = None,
-    encoding: Annotated[
-        Literal["binary", "json", "shared-memory"], typer.Option(help="How tensors travel.")
-    ] = "binary",
+    encoding: Annotated[Encoding, typer.Option(help="How tensors travel.")] = "binary",
     seed: Annotated[int, typer.Option(help="Same seed, same requests in the same order.")] = 0,
     timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds that an answer may take.")] = 120.0,
     label: Annotated[str, typer.Option(help="The run's name in tables and plots, as in cold or warm.")] = "",

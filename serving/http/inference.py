@@ -18,9 +18,10 @@ from handlers.spec import TensorSpec
 from serving.declared import as_declared
 from serving.http import multipart, oip
 from serving.http.answers import EXPECTED, Answer, failure, plain
+from serving.http.bodies import APART_BYTES
 from serving.http.oip_answers import encode
 from serving.http.request import BodyLimits, Headers, Request
-from serving.http.sharedmemory import Copy, Regions
+from serving.http.sharedmemory import Copy, Regions, allowed
 from serving.lanes.job import ExecutionFailed, Job, QueueFull
 from serving.metrics.recorder import Sample
 from serving.model import ServedModel
@@ -28,8 +29,6 @@ from serving.model import ServedModel
 log = logging.getLogger("preheat.http")
 
 T = TypeVar("T")
-
-_APART = 1 << 20  # bytes in shared memory that are worth a thread's waking, as of bodies
 
 
 class Endpoint:
@@ -88,15 +87,12 @@ class Endpoint:
     def _share(self, request: Request, asked: oip.InferRequest, started: float) -> None:
         """Has a request run some of whose tensors are in shared memory. What takes long to copy is copied on another
         thread. Raises InvalidInput where there is no such memory for this client."""
-        if self._regions is None:
-            raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
-        if not request.local:
-            raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
-        write = self._regions.writer(asked)
-        inputs, copies = self._regions.inputs(self.model, asked)
+        regions = allowed(self._regions, request.local)
+        write = regions.writer(asked)
+        inputs, copies = regions.inputs(self.model, asked)
         asked = msgspec.structs.replace(asked, inputs=inputs, write=write)
         submit = partial(self._submit, request, asked, started)
-        if sum(copy.size for copy in copies) < _APART:
+        if sum(copy.size for copy in copies) < APART_BYTES:
             _make(copies)
             submit()
         else:
@@ -129,7 +125,7 @@ class Endpoint:
             settled = time.perf_counter()
             making = partial(encode, self.model.name, self.model.version, asked, outcome, self._dtypes)
             respond = partial(self._respond, request, job, started, decoded, settled)
-            if asked.write is not None and sum(array.nbytes for array in outcome.values()) >= _APART:
+            if asked.write is not None and sum(array.nbytes for array in outcome.values()) >= APART_BYTES:
                 self._apart(request, started, making, respond)
             else:
                 respond(making())

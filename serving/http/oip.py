@@ -233,7 +233,7 @@ def _arrays(
                 raise InvalidInput(
                     f"input {entry.name!r} is in shared memory, and data is sent as well; one is allowed"
                 )
-            _check_size(spec, dims, place.size, place.size, "shared_memory_byte_size")
+            _check_size(spec, dims, "shared_memory_byte_size", place.size)
             shared[entry.name] = Shared(place, dims)
             continue
         if parameters.binary_data_size is None:
@@ -250,7 +250,12 @@ def _arrays(
             raise InvalidInput(
                 f"input {entry.name!r} is binary data, but the header Inference-Header-Content-Length is missing"
             )
-        _check_size(spec, dims, parameters.binary_data_size, len(body) - offset)
+        _check_size(spec, dims, "binary_data_size", parameters.binary_data_size)
+        if parameters.binary_data_size > len(body) - offset:
+            raise InvalidInput(
+                f"input {spec.name!r}: binary_data_size is {parameters.binary_data_size}, but the body has "
+                f"{len(body) - offset} bytes left"
+            )
         arrays[entry.name] = tensors.from_bytes(body, offset, spec, dims)
         offset += parameters.binary_data_size
     if offset != len(body):
@@ -280,15 +285,13 @@ def _dims(entry: _Input, spec: TensorSpec, sizes: dict[str, int]) -> tuple[int, 
     return dims
 
 
-def _check_size(spec: TensorSpec, dims: tuple[int, ...], given: int, left: int, name: str = "binary_data_size") -> None:
+def _check_size(spec: TensorSpec, dims: tuple[int, ...], name: str, given: int) -> None:
     needed = math.prod(dims) * tensors.itemsize(spec)
     if given != needed:
         raise InvalidInput(
             f"input {spec.name!r}: {name} is {given}, but shape {list(dims)} of "
             f"{DTYPES[spec.dtype][1]} has {needed} bytes"
         )
-    if given > left:
-        raise InvalidInput(f"input {spec.name!r}: binary_data_size is {given}, but the body has {left} bytes left")
 
 
 def _wanted(entries: list[_Output], binary_default: bool) -> tuple[Wanted, ...]:

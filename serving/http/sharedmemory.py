@@ -124,27 +124,22 @@ class Regions:
         of that name already."""
         if name in self._regions:
             raise InvalidInput(f"shared memory region {name!r} is registered already")
-        if len(self._regions) >= _MOST_REGIONS:
-            for left in [region for region in self._regions.values() if region.left]:
-                await self.unregister(left.name)
-        if len(self._regions) >= _MOST_REGIONS:
+        views = self._forget(region for region in self._found() if region.left) if self._full else []
+        if self._full:
             raise InvalidInput(f"{_MOST_REGIONS} shared memory regions are registered, which is as many as may be")
         mapped = size + sum(region.size for region in self._regions.values() if region.mapped) <= _MOST_MAPPED
         region = Region(name, key, offset, size, _open(key, offset + size), mapped)
         if not mapped:
             log.warning("shared memory region %s is always copied: over %d bytes are mapped", name, _MOST_MAPPED)
         self._regions[name] = region
+        await asyncio.to_thread(views.clear)
         for model in self._models():
             await self._map(region, model)
 
     async def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them. Requests on their way keep what they have of it. Raises InvalidInput."""
-        views: list[memoryview] = []
-        for region in self._found(name):
-            del self._regions[region.name]
-            views += region.views.values()
-            region.views.clear()
-        await asyncio.to_thread(views.clear)  # the end of a mapping takes milliseconds
+        views = self._forget(self._found(name))
+        await asyncio.to_thread(views.clear)
 
     def status(self, name: str | None = None) -> list[dict[str, object]]:
         """What is registered. Raises InvalidInput on another name."""
@@ -216,12 +211,34 @@ class Regions:
         if view is not None and self._regions.get(region.name) is region and model.loaded:
             region.views[model] = view
 
-    def _found(self, name: str | None) -> list[Region]:
+    @property
+    def _full(self) -> bool:
+        return len(self._regions) >= _MOST_REGIONS
+
+    def _forget(self, regions: Iterable[Region]) -> list[memoryview]:
+        """Takes regions out, and gives what engines have mapped of them: its end takes milliseconds."""
+        views: list[memoryview] = []
+        for region in regions:
+            del self._regions[region.name]
+            views += region.views.values()
+            region.views.clear()
+        return views
+
+    def _found(self, name: str | None = None) -> list[Region]:
         if name is None:
             return list(self._regions.values())
         if name not in self._regions:
             raise InvalidInput(f"no shared memory region {name!r} is registered")
         return [self._regions[name]]
+
+
+def allowed(regions: Regions | None, local: bool) -> Regions:
+    """The regions, for a client that may use them: where there are any, and to a ``local`` one. Raises InvalidInput."""
+    if regions is None:
+        raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
+    if not local:
+        raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
+    return regions
 
 
 def _open(key: str, size: int) -> int:

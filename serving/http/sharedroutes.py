@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from handlers.errors import InvalidInput
 from serving.http.bridge import LOCAL
-from serving.http.sharedmemory import Regions
+from serving.http.sharedmemory import Regions, allowed
 
 _ROOT = "/v2/systemsharedmemory"
 _REGION = f"{_ROOT}/region/{{name}}"
@@ -29,11 +29,7 @@ def shared_memory_routes(regions: Regions | None) -> list[Route]:
     clients on the same host may use them: a region is any object of shared memory that this process may open."""
 
     def known(request: Request) -> Regions:
-        if regions is None:
-            raise InvalidInput("this server shares no memory with clients; it would with --allow-client-shm")
-        if not request.scope.get("extensions", {}).get(LOCAL):
-            raise InvalidInput("shared memory is for programs on the same host, by its loopback address")
-        return regions
+        return allowed(regions, bool(request.scope.get("extensions", {}).get(LOCAL)))
 
     async def register(request: Request) -> Response:
         found = known(request)

@@ -328,3 +328,25 @@ def test_outputs_go_to_the_region_that_the_request_named(memory: SharedMemory) -
     finally:
         other.close()
         other.unlink()
+
+
+def test_of_two_that_want_the_last_name_at_once_one_is_refused(
+    memory: SharedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where room has to be made first."""
+    monkeypatch.setattr("serving.http.sharedmemory._MOST_REGIONS", 2)
+    found = regions(Model())
+    for name in ("a", "b"):
+        gone = SharedMemory(create=True, size=4096)
+        run(found.register(name, gone.name, 0, 1))
+        gone.close()
+        gone.unlink()
+
+    async def main() -> list[object]:
+        both = (found.register("r", memory.name, 0, size) for size in (1, 2))
+        return await asyncio.gather(*both, found.unregister("b"), return_exceptions=True)
+
+    ended = asyncio.run(main())
+    assert ended[0] is None and "registered already" in str(ended[1])
+    assert [region["byte_size"] for region in found.status()] == [1]
+    run(found.unregister())
